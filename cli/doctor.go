@@ -27,7 +27,7 @@ func (d *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	chip, chosen, kernels := device.Chip(&h.CPU), "cpu", fmt.Sprintf("%s (override: hardware.cpu_isa or SNUG_CPU_ISA)", h.CPU.ISA)
+	chip, chosen, kernels := device.Chip(&h.CPU), "cpu", fmt.Sprintf("%s (override: hardware.cpu_isa or SNUG_CPU_ISA)", strings.TrimPrefix(on.Arithmetic(), "cpu kernels "))
 	card, free, err := backend.CardOf(on)
 	if err != nil {
 		return err

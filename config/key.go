@@ -61,7 +61,7 @@ func fields(path string, v reflect.Value) []*key {
 			}
 			continue
 		}
-		k := &key{path: at, value: v.Field(i), help: f.Tag.Get("help"), rule: parseRule(at, f.Tag)}
+		k := &key{path: at, value: v.Field(i), help: f.Tag.Get("help"), rule: parseRule(at, f)}
 		if expects(f.Type, rule{}) == "" {
 			panic(fmt.Sprintf("config: %s: cannot read type %v", at, f.Type))
 		}
@@ -85,7 +85,8 @@ func elementStruct(t reflect.Type) reflect.Type {
 	return nil
 }
 
-func parseRule(path string, tag reflect.StructTag) rule {
+func parseRule(path string, f reflect.StructField) rule {
+	tag := f.Tag
 	bound := func(name string) *float64 {
 		s, ok := tag.Lookup(name)
 		if !ok {
@@ -103,6 +104,9 @@ func parseRule(path string, tag reflect.StructTag) rule {
 	}
 	if s, ok := tag.Lookup("enum"); ok {
 		r.enum = strings.Split(s, ",")
+	}
+	if e, ok := reflect.Zero(f.Type).Interface().(interface{ Enum() []string }); ok {
+		r.enum = e.Enum()
 	}
 	return r
 }

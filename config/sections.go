@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/snug-ml/snug/internal/isa"
+)
 
 // Training is how the model is trained. The one clock is the update: an optimizer step over
 // batch_size x gradient_accumulation_steps sequences on every device.
@@ -110,14 +114,14 @@ type Tokenizer struct {
 
 // Hardware is what the run may use.
 type Hardware struct {
-	Device       string `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks, hundreds of times slower"`
-	Threads      int    `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
-	MemoryBudget Bytes  `key:"memory_budget" help:"most memory that the run may use; 0: what the device has"`
-	HostMemory   Bytes  `key:"host_memory" help:"most main memory that a run on a card may use where training.offload needs it; 0: what there is, and 12 GiB in plans for cards of other machines"`
-	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512,neon,neon-bfdot" help:"kernels to use on the CPU; neon-bfdot: neon without the instruction BFMMLA, with the same bits"`
-	BLAS         string `key:"blas" help:"fp32 matmuls on the CPU; off: by snug's kernels, auto: by Accelerate on macOS or an installed OpenBLAS where that is measured to be faster, shape by shape, or the PATH of such a library"`
-	Cublas       string `key:"cublas" enum:"auto,off" help:"matmuls on NVIDIA cards; auto: by NVIDIA's cuBLASLt where it is installed and measured to be faster than snug's kernels, shape by shape"`
-	Exchange     string `key:"exchange" help:"what processes exchange gradients over; tcp: snug's own connections; mpi: the MPI library of the mpirun, mpiexec or srun that started them, or mpi:PATH of one; nccl: NVIDIA's NCCL from card to card, or nccl:PATH of one; auto: nccl where every process has a card of its own and NCCL is found, otherwise tcp. The results are the same"`
+	Device       string      `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks, hundreds of times slower"`
+	Threads      int         `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
+	MemoryBudget Bytes       `key:"memory_budget" help:"most memory that the run may use; 0: what the device has"`
+	HostMemory   Bytes       `key:"host_memory" help:"most main memory that a run on a card may use where training.offload needs it; 0: what there is, and 12 GiB in plans for cards of other machines"`
+	CPUISA       isa.Setting `key:"cpu_isa" help:"kernels to use on the CPU; neon-bfdot: neon without the instruction BFMMLA, with the same bits"`
+	BLAS         string      `key:"blas" help:"fp32 matmuls on the CPU; off: by snug's kernels, auto: by Accelerate on macOS or an installed OpenBLAS where that is measured to be faster, shape by shape, or the PATH of such a library"`
+	Cublas       string      `key:"cublas" enum:"auto,off" help:"matmuls on NVIDIA cards; auto: by NVIDIA's cuBLASLt where it is installed and measured to be faster than snug's kernels, shape by shape"`
+	Exchange     string      `key:"exchange" help:"what processes exchange gradients over; tcp: snug's own connections; mpi: the MPI library of the mpirun, mpiexec or srun that started them, or mpi:PATH of one; nccl: NVIDIA's NCCL from card to card, or nccl:PATH of one; auto: nccl where every process has a card of its own and NCCL is found, otherwise tcp. The results are the same"`
 }
 
 // Checkpoint is how the state is saved.

@@ -11,18 +11,7 @@ import (
 	"github.com/klauspost/cpuid/v2"
 	"golang.org/x/sys/cpu"
 
-	"github.com/snug-ml/snug/internal/armcpu"
-)
-
-// ISA is a set of CPU kernels, by the names of the key hardware.cpu_isa.
-type ISA string
-
-// The sets of kernels, slowest first.
-const (
-	Portable ISA = "portable" // plain Go, every machine
-	AVX2     ISA = "avx2"     // amd64 with AVX2 and FMA
-	AVX512   ISA = "avx512"   // amd64 with AVX-512 F, BW, DQ and VL
-	NEON     ISA = "neon"     // arm64
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // CPU is the part of the processor that this process may use.
@@ -36,12 +25,12 @@ type CPU struct {
 	Quota      float64 // the cgroup's CPU limit in processors; 0: none
 	Threads    int     // worker threads that pay: the cores, but not more than the quota, at least 1
 
-	ISA        ISA  // the best kernels that this processor runs
-	AVX512BF16 bool // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
-	AMXBF16    bool // bf16 tile matmuls
-	ARMBF16    bool // BFDOT: the same on arm64
-	L1D, L2    int  // bytes of cache of one core; 0: unknown
-	L3         int  // bytes of the last cache, shared; 0: none or unknown
+	ISA        isa.Setting // the best kernels that this processor runs
+	AVX512BF16 bool        // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
+	AMXBF16    bool        // bf16 tile matmuls
+	ARMBF16    bool        // BFDOT: the same on arm64
+	L1D, L2    int         // bytes of cache of one core; 0: unknown
+	L3         int         // bytes of the last cache, shared; 0: none or unknown
 	Features   []string
 }
 
@@ -89,23 +78,15 @@ func detectCPU(root string, quota float64) CPU {
 		L1D:     max(cpuid.CPU.Cache.L1D, 0),
 		L2:      max(cpuid.CPU.Cache.L2, 0),
 		L3:      max(cpuid.CPU.Cache.L3, 0),
-		ISA:     Portable,
+		ISA:     isa.Best().Setting(),
 	}
 	if c.Model == "" {
 		c.Model = modelName(root)
 	}
 	x := &cpu.X86
-	c.AVX512BF16 = x.HasAVX512 && x.HasAVX512BF16
+	c.AVX512BF16 = isa.Runs(isa.AVX512BF16)
 	c.AMXBF16 = x.HasAMXTile && x.HasAMXBF16
-	c.ARMBF16 = armcpu.BF16()
-	switch {
-	case x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX2 && x.HasFMA:
-		c.ISA = AVX512
-	case x.HasAVX2 && x.HasFMA:
-		c.ISA = AVX2
-	case runtime.GOARCH == "arm64":
-		c.ISA = NEON
-	}
+	c.ARMBF16 = isa.Runs(isa.NEONBF16)
 	c.Features = features()
 	if k := caches(root); k != [3]int{} {
 		c.L1D, c.L2, c.L3 = k[0], k[1], k[2]
@@ -142,7 +123,7 @@ func features() []string {
 		{"avx512_fp16", cpuid.CPU.Supports(cpuid.AVX512FP16)}, {"f16c", cpuid.CPU.Supports(cpuid.F16C)},
 		{"amx_tile", x.HasAMXTile}, {"amx_bf16", x.HasAMXBF16},
 		{"asimd", a.HasASIMD}, {"asimdhp", a.HasASIMDHP}, {"asimddp", a.HasASIMDDP}, {"sve", a.HasSVE}, {"sve2", a.HasSVE2},
-		{"i8mm", a.HasI8MM}, {"bf16", armcpu.BF16()},
+		{"i8mm", a.HasI8MM}, {"bf16", isa.Runs(isa.NEONBF16)},
 	} {
 		if f.has {
 			names = append(names, f.name)

@@ -209,7 +209,7 @@ func (s *Setup) resolve(elsewhere bool) error {
 
 // Open is a device with the configured threads and kernels.
 func (s *Setup) Open(name string) (engine.Backend, error) {
-	kernels := s.Config.Hardware.CPUISA
+	kernels := string(s.Config.Hardware.CPUISA)
 	if kernels == "auto" {
 		kernels = "" // the value of SNUG_CPU_ISA
 	}

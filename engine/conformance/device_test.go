@@ -4,17 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/conformance"
 	"github.com/snug-ml/snug/engine/cpu"
-	"github.com/snug-ml/snug/engine/cpu/gemm"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/refdevice"
-	"github.com/snug-ml/snug/internal/simd"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // The CPU with all its kernels: each operation alone, then as the passes leave it.
@@ -24,13 +22,13 @@ func TestCPU(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, level := range simd.Levels() {
-		if err := cpu.Configure(level.String()); err != nil {
+	for _, setting := range isa.Settings() {
+		if err := cpu.Configure(string(setting)); err != nil {
 			t.Fatal(err)
 		}
 		for name, dev := range map[string]conformance.Device{
-			fmt.Sprintf("%v/plain", level): conformance.On(backend.CPU(1), "fuse"),
-			level.String():                 conformance.On(backend.CPU(2)),
+			fmt.Sprintf("%s/plain", setting): conformance.On(backend.CPU(1), "fuse"),
+			string(setting):                  conformance.On(backend.CPU(2)),
 		} {
 			t.Run(name, func(t *testing.T) {
 				conformance.Run(t, dev)
@@ -42,7 +40,7 @@ func TestCPU(t *testing.T) {
 
 // With BFMMLA and without it all results are the same bits: checkpoints name both alike.
 func TestQuads(t *testing.T) {
-	if !slices.Contains(gemm.Levels(), gemm.NEONBFMMLA) {
+	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor has no BFMMLA")
 	}
 	t.Cleanup(func() {
@@ -56,8 +54,8 @@ func TestQuads(t *testing.T) {
 			continue
 		}
 		var results []map[string][]float64
-		for _, isa := range []string{"neon", "neon-bfdot"} {
-			if err := cpu.Configure(isa); err != nil {
+		for _, setting := range []string{"neon", "neon-bfdot"} {
+			if err := cpu.Configure(setting); err != nil {
 				t.Fatal(err)
 			}
 			out, err := dev.Run(c.Func, c.In)

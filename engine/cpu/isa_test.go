@@ -2,12 +2,11 @@ package cpu_test
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/engine/cpu"
-	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 	"github.com/snug-ml/snug/internal/simd"
 )
 
@@ -17,21 +16,22 @@ func TestConfigure(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for level := simd.Portable; level <= simd.NEON; level++ {
-		err := cpu.Configure(level.String())
-		if !slices.Contains(simd.Levels(), level) {
-			if err == nil || !strings.Contains(err.Error(), "does not run "+level.String()) {
-				t.Errorf("%v, which this CPU lacks: %v", level, err)
+	for _, setting := range isa.Setting("").Enum()[1:] {
+		err := cpu.Configure(setting)
+		level, lacking := isa.Setting(setting).Level()
+		if lacking != nil {
+			if err == nil || !strings.Contains(err.Error(), "does not run "+setting) {
+				t.Errorf("%s, which this CPU lacks: %v", setting, err)
 			}
-		} else if err != nil || simd.Active() != level {
-			t.Errorf("%v gives %v, %v", level, simd.Active(), err)
+		} else if err != nil || !level.Includes(simd.Active()) || simd.Active() == isa.Portable && level != isa.Portable {
+			t.Errorf("%s, which is %v, gives %v, %v", setting, level, simd.Active(), err)
 		}
 	}
-	if slices.Contains(gemm.Levels(), gemm.NEONBFMMLA) {
+	if isa.Runs(isa.NEONBFMMLA) {
 		// Both have the same bits, and so the same name.
 		var names []string
-		for _, isa := range []string{"neon", "neon-bfdot"} {
-			if err := cpu.Configure(isa); err != nil {
+		for _, setting := range []string{"neon", "neon-bfdot"} {
+			if err := cpu.Configure(setting); err != nil {
 				t.Error(err)
 			}
 			names = append(names, cpu.Kernels())
@@ -40,9 +40,9 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("with BFMMLA and without it kernels are %q", names)
 		}
 	}
-	for _, isa := range []string{"", "auto"} {
-		if err := cpu.Configure(isa); err != nil || simd.Active() != simd.Best() {
-			t.Errorf("%q gives %v, %v", isa, simd.Active(), err)
+	for _, setting := range []string{"", "auto"} {
+		if err := cpu.Configure(setting); err != nil || !isa.Best().Includes(simd.Active()) {
+			t.Errorf("%q gives %v, %v", setting, simd.Active(), err)
 		}
 	}
 	if err := cpu.Configure("mmx"); err == nil || !strings.Contains(err.Error(), "use auto, portable, avx2, avx512, neon or neon-bfdot") {

@@ -194,17 +194,18 @@ done3:
 // func lionNEON(w []float32, g []float32, m []float32, s *[8]float32)
 TEXT ·lionNEON(SB), NOSPLIT, $0-80
 	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD s+72(FP), R0
-	FMOVS (R0), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS 4(R0), F1
+	FMOVS (R0), F1
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	FMOVS 8(R0), F2
+	FMOVS 4(R0), F2
 	WORD $0x4e040442 // dup v2.4s, v2.s[0]
-	FMOVS 12(R0), F3
+	FMOVS 8(R0), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
-	FMOVS 16(R0), F4
+	FMOVS 12(R0), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FMOVS 16(R0), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	MOVD w_base+0(FP), R0
 	MOVD m_base+48(FP), R1
 	MOVD g_base+24(FP), R2
@@ -215,28 +216,26 @@ TEXT ·lionNEON(SB), NOSPLIT, $0-80
 
 loop1:
 	ADD R6<<2, R0, R24
-	FMOVQ (R24), F5
+	FMOVQ (R24), F6
 	ADD R6<<2, R2, R25
-	FMOVQ (R25), F6
+	FMOVQ (R25), F7
 	ADD R6<<2, R1, R19
-	FMOVQ (R19), F7
-	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
-	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
-	WORD $0x6e22dcc8 // fmul v8.4s, v6.4s, v2.4s
-	WORD $0x4e28d4e8 // fadd v8.4s, v7.4s, v8.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1d09 // and v9.16b, v8.16b, v30.16b
-	WORD $0x6e291d08 // eor v8.16b, v8.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6eaae508 // fcmgt v8.4s, v8.4s, v10.4s
-	WORD $0x6e291c89 // eor v9.16b, v4.16b, v9.16b
-	WORD $0x4e291d08 // and v8.16b, v8.16b, v9.16b
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
-	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
-	WORD $0x4e26d4e6 // fadd v6.4s, v7.4s, v6.4s
-	FMOVQ F5, (R24)
-	FMOVQ F6, (R19)
+	FMOVQ (R19), F8
+	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
+	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
+	WORD $0x6e23dce9 // fmul v9.4s, v7.4s, v3.4s
+	WORD $0x4e29d509 // fadd v9.4s, v8.4s, v9.4s
+	WORD $0x4e201d2a // and v10.16b, v9.16b, v0.16b
+	WORD $0x6e2a1d29 // eor v9.16b, v9.16b, v10.16b
+	WORD $0x4ea0c929 // fcmgt v9.4s, v9.4s, #0.0
+	WORD $0x6e2a1caa // eor v10.16b, v5.16b, v10.16b
+	WORD $0x4e2a1d29 // and v9.16b, v9.16b, v10.16b
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x4e29d4c6 // fadd v6.4s, v6.4s, v9.4s
+	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
+	WORD $0x4e27d507 // fadd v7.4s, v8.4s, v7.4s
+	FMOVQ F6, (R24)
+	FMOVQ F7, (R19)
 	ADDS $4, R6
 	SUBS $4, R3
 	BHS loop1
@@ -248,80 +247,78 @@ end2:
 	ADD $16, R26, R7
 	NEG R3, R3
 	ADD R3<<2, R7, R20
-	FMOVQ (R20), F5
+	FMOVQ (R20), F6
 	ADD R6<<2, R0, R16
-	FMOVS (R16), F6
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V6.S[1]
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V6.S[2]
-
-lanes1:
-	ADD R6<<2, R2, R16
 	FMOVS (R16), F7
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
-	CBZ R17, lanes2
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes1
 	ADD $4, R16
 	VLD1 (R16), V7.S[1]
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
-	CBZ R17, lanes2
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes1
 	ADD $4, R16
 	VLD1 (R16), V7.S[2]
 
-lanes2:
-	ADD R6<<2, R1, R16
+lanes1:
+	ADD R6<<2, R2, R16
 	FMOVS (R16), F8
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
-	CBZ R17, lanes3
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes2
 	ADD $4, R16
 	VLD1 (R16), V8.S[1]
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
-	CBZ R17, lanes3
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes2
 	ADD $4, R16
 	VLD1 (R16), V8.S[2]
 
+lanes2:
+	ADD R6<<2, R1, R16
+	FMOVS (R16), F9
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VLD1 (R16), V9.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VLD1 (R16), V9.S[2]
+
 lanes3:
-	WORD $0x6e20dce0 // fmul v0.4s, v7.4s, v0.4s
-	WORD $0x4ea8d400 // fsub v0.4s, v0.4s, v8.4s
-	WORD $0x6e22dc02 // fmul v2.4s, v0.4s, v2.4s
-	WORD $0x4e22d502 // fadd v2.4s, v8.4s, v2.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c47 // and v7.16b, v2.16b, v30.16b
-	WORD $0x6e271c42 // eor v2.16b, v2.16b, v7.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6ea9e442 // fcmgt v2.4s, v2.4s, v9.4s
-	WORD $0x6e271c84 // eor v4.16b, v4.16b, v7.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x6e21dcc1 // fmul v1.4s, v6.4s, v1.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
-	WORD $0x4e20d500 // fadd v0.4s, v8.4s, v0.4s
+	WORD $0x6e21dd01 // fmul v1.4s, v8.4s, v1.4s
+	WORD $0x4ea9d421 // fsub v1.4s, v1.4s, v9.4s
+	WORD $0x6e23dc23 // fmul v3.4s, v1.4s, v3.4s
+	WORD $0x4e23d523 // fadd v3.4s, v9.4s, v3.4s
+	WORD $0x4e201c60 // and v0.16b, v3.16b, v0.16b
+	WORD $0x6e201c63 // eor v3.16b, v3.16b, v0.16b
+	WORD $0x4ea0c863 // fcmgt v3.4s, v3.4s, #0.0
+	WORD $0x6e201ca0 // eor v0.16b, v5.16b, v0.16b
+	WORD $0x4e201c60 // and v0.16b, v3.16b, v0.16b
+	WORD $0x6e22dce2 // fmul v2.4s, v7.4s, v2.4s
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x4e21d521 // fadd v1.4s, v9.4s, v1.4s
 	ADD R6<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes4
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes4
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes4:
 	ADD R6<<2, R1, R16
-	FMOVS F0, (R16)
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	FMOVS F1, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes5
 	ADD $4, R16
-	VST1 V0.S[1], (R16)
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	VST1 V1.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes5
 	ADD $4, R16
-	VST1 V0.S[2], (R16)
+	VST1 V1.S[2], (R16)
 
 lanes5:
 

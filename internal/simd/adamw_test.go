@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // TestAdamW checks several updates against the formulas in float64, all levels
 // against portable Go to the bit, and the 16-bit copies.
 func TestAdamW(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(17, 18))
 	for _, n := range lengths() {
 		start := ordinary(r, n)
@@ -53,7 +55,7 @@ func TestAdamW(t *testing.T) {
 			checkW()
 			checkM()
 			checkV()
-			if level == Portable {
+			if level == isa.Portable {
 				want = [3][]float32{slices.Clone(w), slices.Clone(m), slices.Clone(v)}
 			}
 			for j, got := range [3][]float32{w, m, v} {

@@ -440,20 +440,16 @@ loop1:
 	FMOVQ (R19), F0
 	ADD R6<<2, R2, R20
 	FMOVQ (R20), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e21e402 // fcmge v2.4s, v0.4s, v1.4s
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	ADD R6<<2, R0, R21
 	FMOVQ F0, (R21)
 	FMOVQ 16(R19), F0
 	FMOVQ 16(R20), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e21e402 // fcmge v2.4s, v0.4s, v1.4s
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	FMOVQ F0, 16(R21)
 	ADDS $8, R6
 	SUBS $8, R3
@@ -469,11 +465,9 @@ loop3:
 	FMOVQ (R22), F0
 	ADD R6<<2, R2, R23
 	FMOVQ (R23), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e21e402 // fcmge v2.4s, v0.4s, v1.4s
+	WORD $0x4ea0f420 // fmin v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	ADD R6<<2, R0, R24
 	FMOVQ F0, (R24)
 	ADDS $4, R6
@@ -512,11 +506,9 @@ lanes1:
 	VLD1 (R16), V2.S[2]
 
 lanes2:
-	WORD $0x4e21e423 // fcmeq v3.4s, v1.4s, v1.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c22 // bit v2.16b, v1.16b, v31.16b
-	WORD $0x6ee31c41 // bif v1.16b, v2.16b, v3.16b
+	WORD $0x6e22e423 // fcmge v3.4s, v1.4s, v2.4s
+	WORD $0x4ea1f441 // fmin v1.4s, v2.4s, v1.4s
+	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
 	ADD R6<<2, R0, R16
 	FMOVS F1, (R16)
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]
@@ -549,20 +541,16 @@ loop1:
 	FMOVQ (R19), F0
 	ADD R6<<2, R2, R20
 	FMOVQ (R20), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e20e422 // fcmge v2.4s, v1.4s, v0.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	ADD R6<<2, R0, R21
 	FMOVQ F0, (R21)
 	FMOVQ 16(R19), F0
 	FMOVQ 16(R20), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e20e422 // fcmge v2.4s, v1.4s, v0.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	FMOVQ F0, 16(R21)
 	ADDS $8, R6
 	SUBS $8, R3
@@ -578,11 +566,9 @@ loop3:
 	FMOVQ (R22), F0
 	ADD R6<<2, R2, R23
 	FMOVQ (R23), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e20e422 // fcmge v2.4s, v1.4s, v0.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	ADD R6<<2, R0, R24
 	FMOVQ F0, (R24)
 	ADDS $4, R6
@@ -621,11 +607,9 @@ lanes1:
 	VLD1 (R16), V2.S[2]
 
 lanes2:
-	WORD $0x4e21e423 // fcmeq v3.4s, v1.4s, v1.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6ebf1c22 // bit v2.16b, v1.16b, v31.16b
-	WORD $0x6ee31c41 // bif v1.16b, v2.16b, v3.16b
+	WORD $0x6e21e443 // fcmge v3.4s, v2.4s, v1.4s
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
+	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
 	ADD R6<<2, R0, R16
 	FMOVS F1, (R16)
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]
@@ -917,6 +901,7 @@ done5:
 // func negNEON(dst []float32, x []float32)
 TEXT ·negNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -926,23 +911,19 @@ TEXT ·negNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R20
-	FMOVQ (R20), F0
-	FMOVQ 32(R26), F30
-	WORD $0x6e3e1c00 // eor v0.16b, v0.16b, v30.16b
+	FMOVQ (R20), F1
+	WORD $0x6e201c21 // eor v1.16b, v1.16b, v0.16b
 	ADD R3<<2, R0, R21
-	FMOVQ F0, (R21)
-	FMOVQ 16(R20), F0
-	FMOVQ 32(R26), F30
-	WORD $0x6e3e1c00 // eor v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 16(R21)
-	FMOVQ 32(R20), F0
-	FMOVQ 32(R26), F30
-	WORD $0x6e3e1c00 // eor v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 32(R21)
-	FMOVQ 48(R20), F0
-	FMOVQ 32(R26), F30
-	WORD $0x6e3e1c00 // eor v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 48(R21)
+	FMOVQ F1, (R21)
+	FMOVQ 16(R20), F1
+	WORD $0x6e201c21 // eor v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 16(R21)
+	FMOVQ 32(R20), F1
+	WORD $0x6e201c21 // eor v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 32(R21)
+	FMOVQ 48(R20), F1
+	WORD $0x6e201c21 // eor v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 48(R21)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -954,11 +935,10 @@ end2:
 
 loop3:
 	ADD R3<<2, R1, R22
-	FMOVQ (R22), F0
-	FMOVQ 32(R26), F30
-	WORD $0x6e3e1c00 // eor v0.16b, v0.16b, v30.16b
+	FMOVQ (R22), F1
+	WORD $0x6e201c21 // eor v1.16b, v1.16b, v0.16b
 	ADD R3<<2, R0, R23
-	FMOVQ F0, (R23)
+	FMOVQ F1, (R23)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -970,31 +950,30 @@ end4:
 	ADD $16, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R24
-	FMOVQ (R24), F0
+	FMOVQ (R24), F1
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V2.S[2]
 
 lanes1:
-	FMOVQ 32(R26), F30
-	WORD $0x6e3e1c21 // eor v1.16b, v1.16b, v30.16b
+	WORD $0x6e201c40 // eor v0.16b, v2.16b, v0.16b
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -1004,6 +983,7 @@ done5:
 // func absNEON(dst []float32, x []float32)
 TEXT ·absNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 48(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1013,23 +993,19 @@ TEXT ·absNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R25
-	FMOVQ (R25), F0
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	FMOVQ (R25), F1
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
 	ADD R3<<2, R0, R19
-	FMOVQ F0, (R19)
-	FMOVQ 16(R25), F0
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 16(R19)
-	FMOVQ 32(R25), F0
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 32(R19)
-	FMOVQ 48(R25), F0
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 48(R19)
+	FMOVQ F1, (R19)
+	FMOVQ 16(R25), F1
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 16(R19)
+	FMOVQ 32(R25), F1
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 32(R19)
+	FMOVQ 48(R25), F1
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 48(R19)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -1041,11 +1017,10 @@ end2:
 
 loop3:
 	ADD R3<<2, R1, R20
-	FMOVQ (R20), F0
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	FMOVQ (R20), F1
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
 	ADD R3<<2, R0, R21
-	FMOVQ F0, (R21)
+	FMOVQ F1, (R21)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -1057,31 +1032,30 @@ end4:
 	ADD $16, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R22
-	FMOVQ (R22), F0
+	FMOVQ (R22), F1
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V2.S[2]
 
 lanes1:
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	WORD $0x4e201c40 // and v0.16b, v2.16b, v0.16b
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -1247,6 +1221,7 @@ done5:
 // func rsqrtNEON(dst []float32, x []float32)
 TEXT ·rsqrtNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 64(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1256,17 +1231,15 @@ TEXT ·rsqrtNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R19
-	FMOVQ (R19), F0
-	FMOVQ 64(R26), F1
-	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
-	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
+	FMOVQ (R19), F1
+	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
+	WORD $0x6e21fc01 // fdiv v1.4s, v0.4s, v1.4s
 	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
-	FMOVQ 16(R19), F0
-	FMOVQ 64(R26), F1
-	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
-	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	FMOVQ F0, 16(R20)
+	FMOVQ F1, (R20)
+	FMOVQ 16(R19), F1
+	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
+	WORD $0x6e21fc01 // fdiv v1.4s, v0.4s, v1.4s
+	FMOVQ F1, 16(R20)
 	ADDS $8, R3
 	SUBS $8, R2
 	BHS loop1
@@ -1278,12 +1251,11 @@ end2:
 
 loop3:
 	ADD R3<<2, R1, R21
-	FMOVQ (R21), F0
-	FMOVQ 64(R26), F1
-	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
-	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
+	FMOVQ (R21), F1
+	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
+	WORD $0x6e21fc01 // fdiv v1.4s, v0.4s, v1.4s
 	ADD R3<<2, R0, R22
-	FMOVQ F0, (R22)
+	FMOVQ F1, (R22)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -1295,32 +1267,31 @@ end4:
 	ADD $16, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R23
-	FMOVQ (R23), F0
+	FMOVQ (R23), F1
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V2.S[2]
 
 lanes1:
-	FMOVQ 64(R26), F2
-	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
-	WORD $0x6e21fc41 // fdiv v1.4s, v2.4s, v1.4s
+	WORD $0x6ea1f842 // fsqrt v2.4s, v2.4s
+	WORD $0x6e22fc00 // fdiv v0.4s, v0.4s, v2.4s
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -1330,6 +1301,7 @@ done5:
 // func recipNEON(dst []float32, x []float32)
 TEXT ·recipNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 64(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1339,15 +1311,13 @@ TEXT ·recipNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R24
-	FMOVQ (R24), F0
-	FMOVQ 64(R26), F1
-	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
+	FMOVQ (R24), F1
+	WORD $0x6e21fc01 // fdiv v1.4s, v0.4s, v1.4s
 	ADD R3<<2, R0, R25
-	FMOVQ F0, (R25)
-	FMOVQ 16(R24), F0
-	FMOVQ 64(R26), F1
-	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	FMOVQ F0, 16(R25)
+	FMOVQ F1, (R25)
+	FMOVQ 16(R24), F1
+	WORD $0x6e21fc01 // fdiv v1.4s, v0.4s, v1.4s
+	FMOVQ F1, 16(R25)
 	ADDS $8, R3
 	SUBS $8, R2
 	BHS loop1
@@ -1359,11 +1329,10 @@ end2:
 
 loop3:
 	ADD R3<<2, R1, R19
-	FMOVQ (R19), F0
-	FMOVQ 64(R26), F1
-	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
+	FMOVQ (R19), F1
+	WORD $0x6e21fc01 // fdiv v1.4s, v0.4s, v1.4s
 	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
+	FMOVQ F1, (R20)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -1375,31 +1344,30 @@ end4:
 	ADD $16, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R21
-	FMOVQ (R21), F0
+	FMOVQ (R21), F1
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V2.S[2]
 
 lanes1:
-	FMOVQ 64(R26), F2
-	WORD $0x6e21fc41 // fdiv v1.4s, v2.4s, v1.4s
+	WORD $0x6e22fc00 // fdiv v0.4s, v0.4s, v2.4s
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -1409,6 +1377,7 @@ done5:
 // func greaterZeroNEON(dst []float32, x []float32)
 TEXT ·greaterZeroNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 64(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1418,31 +1387,23 @@ TEXT ·greaterZeroNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R22
-	FMOVQ (R22), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
-	FMOVQ 64(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	FMOVQ (R22), F1
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
 	ADD R3<<2, R0, R23
-	FMOVQ F0, (R23)
-	FMOVQ 16(R22), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
-	FMOVQ 64(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 16(R23)
-	FMOVQ 32(R22), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
-	FMOVQ 64(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 32(R23)
-	FMOVQ 48(R22), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
-	FMOVQ 64(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 48(R23)
+	FMOVQ F1, (R23)
+	FMOVQ 16(R22), F1
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 16(R23)
+	FMOVQ 32(R22), F1
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 32(R23)
+	FMOVQ 48(R22), F1
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 48(R23)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -1454,13 +1415,11 @@ end2:
 
 loop3:
 	ADD R3<<2, R1, R24
-	FMOVQ (R24), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
-	FMOVQ 64(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
+	FMOVQ (R24), F1
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
 	ADD R3<<2, R0, R25
-	FMOVQ F0, (R25)
+	FMOVQ F1, (R25)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -1472,33 +1431,31 @@ end4:
 	ADD $16, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R19
-	FMOVQ (R19), F0
+	FMOVQ (R19), F1
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V2.S[2]
 
 lanes1:
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea2e421 // fcmgt v1.4s, v1.4s, v2.4s
-	FMOVQ 64(R26), F30
-	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	WORD $0x4ea0c842 // fcmgt v2.4s, v2.4s, #0.0
+	WORD $0x4e201c40 // and v0.16b, v2.16b, v0.16b
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -1524,8 +1481,7 @@ loop1:
 	FMOVQ (R21), F1
 	ADD R7<<2, R3, R22
 	FMOVQ (R22), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x4e23e400 // fcmeq v0.4s, v0.4s, v3.4s
+	WORD $0x4ea0d800 // fcmeq v0.4s, v0.4s, #0.0
 	WORD $0x6e205800 // mvn v0.16b, v0.16b
 	WORD $0x6e621c20 // bsl v0.16b, v1.16b, v2.16b
 	ADD R7<<2, R0, R23
@@ -1533,8 +1489,7 @@ loop1:
 	FMOVQ 16(R20), F0
 	FMOVQ 16(R21), F1
 	FMOVQ 16(R22), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x4e23e400 // fcmeq v0.4s, v0.4s, v3.4s
+	WORD $0x4ea0d800 // fcmeq v0.4s, v0.4s, #0.0
 	WORD $0x6e205800 // mvn v0.16b, v0.16b
 	WORD $0x6e621c20 // bsl v0.16b, v1.16b, v2.16b
 	FMOVQ F0, 16(R23)
@@ -1554,8 +1509,7 @@ loop3:
 	FMOVQ (R25), F1
 	ADD R7<<2, R3, R19
 	FMOVQ (R19), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x4e23e400 // fcmeq v0.4s, v0.4s, v3.4s
+	WORD $0x4ea0d800 // fcmeq v0.4s, v0.4s, #0.0
 	WORD $0x6e205800 // mvn v0.16b, v0.16b
 	WORD $0x6e621c20 // bsl v0.16b, v1.16b, v2.16b
 	ADD R7<<2, R0, R20
@@ -1608,8 +1562,7 @@ lanes2:
 	VLD1 (R16), V3.S[2]
 
 lanes3:
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e421 // fcmeq v1.4s, v1.4s, v4.4s
+	WORD $0x4ea0d821 // fcmeq v1.4s, v1.4s, #0.0
 	WORD $0x6e205821 // mvn v1.16b, v1.16b
 	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
 	ADD R7<<2, R0, R16
@@ -1698,25 +1651,21 @@ TEXT ·reluNEON(SB), NOSPLIT, $0-48
 loop1:
 	ADD R3<<2, R1, R25
 	FMOVQ (R25), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
+	WORD $0x4ea0e801 // fcmlt v1.4s, v0.4s, #0.0
+	WORD $0x4e611c00 // bic v0.16b, v0.16b, v1.16b
 	ADD R3<<2, R0, R19
 	FMOVQ F0, (R19)
 	FMOVQ 16(R25), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
+	WORD $0x4ea0e801 // fcmlt v1.4s, v0.4s, #0.0
+	WORD $0x4e611c00 // bic v0.16b, v0.16b, v1.16b
 	FMOVQ F0, 16(R19)
 	FMOVQ 32(R25), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
+	WORD $0x4ea0e801 // fcmlt v1.4s, v0.4s, #0.0
+	WORD $0x4e611c00 // bic v0.16b, v0.16b, v1.16b
 	FMOVQ F0, 32(R19)
 	FMOVQ 48(R25), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
+	WORD $0x4ea0e801 // fcmlt v1.4s, v0.4s, #0.0
+	WORD $0x4e611c00 // bic v0.16b, v0.16b, v1.16b
 	FMOVQ F0, 48(R19)
 	ADDS $16, R3
 	SUBS $16, R2
@@ -1730,9 +1679,8 @@ end2:
 loop3:
 	ADD R3<<2, R1, R20
 	FMOVQ (R20), F0
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
+	WORD $0x4ea0e801 // fcmlt v1.4s, v0.4s, #0.0
+	WORD $0x4e611c00 // bic v0.16b, v0.16b, v1.16b
 	ADD R3<<2, R0, R21
 	FMOVQ F0, (R21)
 	ADDS $4, R3
@@ -1759,9 +1707,8 @@ end4:
 	VLD1 (R16), V1.S[2]
 
 lanes1:
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
+	WORD $0x4ea0e822 // fcmlt v2.4s, v1.4s, #0.0
+	WORD $0x4e621c21 // bic v1.16b, v1.16b, v2.16b
 	ADD R3<<2, R0, R16
 	FMOVS F1, (R16)
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]
@@ -1794,27 +1741,23 @@ loop1:
 	FMOVQ (R23), F0
 	ADD R6<<2, R2, R24
 	FMOVQ (R24), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e20e440 // fcmge v0.4s, v2.4s, v0.4s
+	WORD $0x6ea0d800 // fcmle v0.4s, v0.4s, #0.0
 	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
 	ADD R6<<2, R0, R25
 	FMOVQ F0, (R25)
 	FMOVQ 16(R23), F0
 	FMOVQ 16(R24), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e20e440 // fcmge v0.4s, v2.4s, v0.4s
+	WORD $0x6ea0d800 // fcmle v0.4s, v0.4s, #0.0
 	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
 	FMOVQ F0, 16(R25)
 	FMOVQ 32(R23), F0
 	FMOVQ 32(R24), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e20e440 // fcmge v0.4s, v2.4s, v0.4s
+	WORD $0x6ea0d800 // fcmle v0.4s, v0.4s, #0.0
 	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
 	FMOVQ F0, 32(R25)
 	FMOVQ 48(R23), F0
 	FMOVQ 48(R24), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e20e440 // fcmge v0.4s, v2.4s, v0.4s
+	WORD $0x6ea0d800 // fcmle v0.4s, v0.4s, #0.0
 	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
 	FMOVQ F0, 48(R25)
 	ADDS $16, R6
@@ -1831,8 +1774,7 @@ loop3:
 	FMOVQ (R19), F0
 	ADD R6<<2, R2, R20
 	FMOVQ (R20), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e20e440 // fcmge v0.4s, v2.4s, v0.4s
+	WORD $0x6ea0d800 // fcmle v0.4s, v0.4s, #0.0
 	WORD $0x4e601c20 // bic v0.16b, v1.16b, v0.16b
 	ADD R6<<2, R0, R21
 	FMOVQ F0, (R21)
@@ -1872,8 +1814,7 @@ lanes1:
 	VLD1 (R16), V2.S[2]
 
 lanes2:
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e21e461 // fcmge v1.4s, v3.4s, v1.4s
+	WORD $0x6ea0d821 // fcmle v1.4s, v1.4s, #0.0
 	WORD $0x4e611c41 // bic v1.16b, v2.16b, v1.16b
 	ADD R6<<2, R0, R16
 	FMOVS F1, (R16)
@@ -1906,15 +1847,13 @@ TEXT ·leakyReluNEON(SB), NOSPLIT, $0-52
 loop1:
 	ADD R3<<2, R1, R23
 	FMOVQ (R23), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
+	WORD $0x4ea0c822 // fcmgt v2.4s, v1.4s, #0.0
 	WORD $0x6e20dc23 // fmul v3.4s, v1.4s, v0.4s
 	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
 	ADD R3<<2, R0, R24
 	FMOVQ F1, (R24)
 	FMOVQ 16(R23), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
+	WORD $0x4ea0c822 // fcmgt v2.4s, v1.4s, #0.0
 	WORD $0x6e20dc23 // fmul v3.4s, v1.4s, v0.4s
 	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
 	FMOVQ F1, 16(R24)
@@ -1930,8 +1869,7 @@ end2:
 loop3:
 	ADD R3<<2, R1, R25
 	FMOVQ (R25), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
+	WORD $0x4ea0c822 // fcmgt v2.4s, v1.4s, #0.0
 	WORD $0x6e20dc23 // fmul v3.4s, v1.4s, v0.4s
 	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
 	ADD R3<<2, R0, R19
@@ -1960,8 +1898,7 @@ end4:
 	VLD1 (R16), V2.S[2]
 
 lanes1:
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e443 // fcmgt v3.4s, v2.4s, v3.4s
+	WORD $0x4ea0c843 // fcmgt v3.4s, v2.4s, #0.0
 	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
 	WORD $0x6ea31c40 // bit v0.16b, v2.16b, v3.16b
 	ADD R3<<2, R0, R16
@@ -1998,16 +1935,14 @@ loop1:
 	FMOVQ (R21), F1
 	ADD R6<<2, R2, R22
 	FMOVQ (R22), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e421 // fcmgt v1.4s, v1.4s, v3.4s
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
 	WORD $0x6e20dc43 // fmul v3.4s, v2.4s, v0.4s
 	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
 	ADD R6<<2, R0, R23
 	FMOVQ F1, (R23)
 	FMOVQ 16(R21), F1
 	FMOVQ 16(R22), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e421 // fcmgt v1.4s, v1.4s, v3.4s
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
 	WORD $0x6e20dc43 // fmul v3.4s, v2.4s, v0.4s
 	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
 	FMOVQ F1, 16(R23)
@@ -2025,8 +1960,7 @@ loop3:
 	FMOVQ (R24), F1
 	ADD R6<<2, R2, R25
 	FMOVQ (R25), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e421 // fcmgt v1.4s, v1.4s, v3.4s
+	WORD $0x4ea0c821 // fcmgt v1.4s, v1.4s, #0.0
 	WORD $0x6e20dc43 // fmul v3.4s, v2.4s, v0.4s
 	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
 	ADD R6<<2, R0, R19
@@ -2067,8 +2001,7 @@ lanes1:
 	VLD1 (R16), V3.S[2]
 
 lanes2:
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6ea4e442 // fcmgt v2.4s, v2.4s, v4.4s
+	WORD $0x4ea0c842 // fcmgt v2.4s, v2.4s, #0.0
 	WORD $0x6e20dc60 // fmul v0.4s, v3.4s, v0.4s
 	WORD $0x6ea21c60 // bit v0.16b, v3.16b, v2.16b
 	ADD R6<<2, R0, R16

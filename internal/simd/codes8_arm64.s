@@ -41,14 +41,14 @@ loop1:
 	FMOVS (R19), F1
 	WORD $0x2f08a421 // ushll v1.8h, v1.8b, #0
 	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
 	WORD $0x4e23e443 // fcmeq v3.4s, v2.4s, v3.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	ADD $0, R0, R16
 	WORD $0x0e043c31 // umov w17, v1.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
+	FMOVS (R17), F29
 	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
@@ -65,14 +65,14 @@ loop1:
 	FMOVS 4(R19), F1
 	WORD $0x2f08a421 // ushll v1.8h, v1.8b, #0
 	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
 	WORD $0x4e23e443 // fcmeq v3.4s, v2.4s, v3.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	ADD $0, R0, R16
 	WORD $0x0e043c31 // umov w17, v1.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
+	FMOVS (R17), F29
 	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
@@ -99,14 +99,14 @@ loop3:
 	FMOVS (R21), F1
 	WORD $0x2f08a421 // ushll v1.8h, v1.8b, #0
 	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
 	WORD $0x4e23e443 // fcmeq v3.4s, v2.4s, v3.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	ADD $0, R0, R16
 	WORD $0x0e043c31 // umov w17, v1.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
+	FMOVS (R17), F29
 	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
@@ -131,8 +131,12 @@ end4:
 // func encode8NEON(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 TEXT ·encode8NEON(SB), NOSPLIT, $0-60
 	MOVD $constants<>(SB), R26
-	FMOVS inv+56(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVS inv+56(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	MOVD t+48(FP), R0
 	MOVD codes_base+0(FP), R1
 	MOVD x_base+24(FP), R2
@@ -143,131 +147,117 @@ TEXT ·encode8NEON(SB), NOSPLIT, $0-60
 
 loop1:
 	ADD R6<<2, R2, R23
-	FMOVQ (R23), F1
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x4f215422 // shl v2.4s, v1.4s, #1
-	WORD $0x6f2f0442 // ushr v2.4s, v2.4s, #17
-	FMOVQ 0(R26), F3
-	WORD $0x4ea36442 // smax v2.4s, v2.4s, v3.4s
-	FMOVQ 16(R26), F3
-	WORD $0x4ea36c42 // smin v2.4s, v2.4s, v3.4s
-	WORD $0x4f210423 // sshr v3.4s, v1.4s, #31
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	FMOVQ 0(R26), F4
-	WORD $0x6ea48442 // sub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea38442 // add v2.4s, v2.4s, v3.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e464 // fcmeq v4.4s, v3.4s, v4.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	FMOVQ (R23), F5
+	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
+	WORD $0x4f2154a6 // shl v6.4s, v5.4s, #1
+	WORD $0x6f2f04c6 // ushr v6.4s, v6.4s, #17
+	WORD $0x4ea064c6 // smax v6.4s, v6.4s, v0.4s
+	WORD $0x4ea16cc6 // smin v6.4s, v6.4s, v1.4s
+	WORD $0x4f2104a7 // sshr v7.4s, v5.4s, #31
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x6ea084c6 // sub v6.4s, v6.4s, v0.4s
+	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x4e28e4e8 // fcmeq v8.4s, v7.4s, v8.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
 	ADD $2048, R0, R16
-	WORD $0x0e043c51 // umov w17, v2.s[0]
+	WORD $0x0e043cd1 // umov w17, v6.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	FMOVS (R17), F29
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c51 // umov w17, v2.s[3]
+	WORD $0x0e1c3cd1 // umov w17, v6.s[3]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa3 // orr v3.16b, v29.16b, v29.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e444 // fcmeq v4.4s, v2.4s, v4.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x4ebd1fa7 // orr v7.16b, v29.16b, v29.16b
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x4e28e4c8 // fcmeq v8.4s, v6.4s, v8.4s
+	WORD $0x6f00e406 // movi v6.2d, #0
 	ADD $1024, R0, R16
-	WORD $0x0e043c71 // umov w17, v3.s[0]
+	WORD $0x0e043cf1 // umov w17, v7.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
-	WORD $0x0e0c3c71 // umov w17, v3.s[1]
+	FMOVS (R17), F29
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c71 // umov w17, v3.s[2]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c71 // umov w17, v3.s[3]
+	WORD $0x0e1c3cf1 // umov w17, v7.s[3]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
-	FMOVQ 48(R26), F4
-	WORD $0x4ea48464 // add v4.4s, v3.4s, v4.4s
-	WORD $0x6e631c82 // bsl v2.16b, v4.16b, v3.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e421 // fcmgt v1.4s, v1.4s, v3.4s
-	FMOVQ 48(R26), F3
-	WORD $0x4ea36443 // smax v3.4s, v2.4s, v3.4s
-	WORD $0x6e621c61 // bsl v1.16b, v3.16b, v2.16b
-	WORD $0x4e411821 // uzp1 v1.8h, v1.8h, v1.8h
-	WORD $0x4e011821 // uzp1 v1.16b, v1.16b, v1.16b
+	WORD $0x4ebd1fa6 // orr v6.16b, v29.16b, v29.16b
+	WORD $0x6ea6e4a6 // fcmgt v6.4s, v5.4s, v6.4s
+	WORD $0x4ea384e8 // add v8.4s, v7.4s, v3.4s
+	WORD $0x6e671d06 // bsl v6.16b, v8.16b, v7.16b
+	WORD $0x4ea0c8a5 // fcmgt v5.4s, v5.4s, #0.0
+	WORD $0x4ea364c7 // smax v7.4s, v6.4s, v3.4s
+	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
+	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
+	WORD $0x4e0518a5 // uzp1 v5.16b, v5.16b, v5.16b
 	ADD R6, R1, R24
-	FMOVS F1, (R24)
-	FMOVQ 16(R23), F1
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x4f215422 // shl v2.4s, v1.4s, #1
-	WORD $0x6f2f0442 // ushr v2.4s, v2.4s, #17
-	FMOVQ 0(R26), F3
-	WORD $0x4ea36442 // smax v2.4s, v2.4s, v3.4s
-	FMOVQ 16(R26), F3
-	WORD $0x4ea36c42 // smin v2.4s, v2.4s, v3.4s
-	WORD $0x4f210423 // sshr v3.4s, v1.4s, #31
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	FMOVQ 0(R26), F4
-	WORD $0x6ea48442 // sub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea38442 // add v2.4s, v2.4s, v3.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e464 // fcmeq v4.4s, v3.4s, v4.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	FMOVS F5, (R24)
+	FMOVQ 16(R23), F5
+	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
+	WORD $0x4f2154a6 // shl v6.4s, v5.4s, #1
+	WORD $0x6f2f04c6 // ushr v6.4s, v6.4s, #17
+	WORD $0x4ea064c6 // smax v6.4s, v6.4s, v0.4s
+	WORD $0x4ea16cc6 // smin v6.4s, v6.4s, v1.4s
+	WORD $0x4f2104a7 // sshr v7.4s, v5.4s, #31
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x6ea084c6 // sub v6.4s, v6.4s, v0.4s
+	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x4e28e4e8 // fcmeq v8.4s, v7.4s, v8.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
 	ADD $2048, R0, R16
-	WORD $0x0e043c51 // umov w17, v2.s[0]
+	WORD $0x0e043cd1 // umov w17, v6.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	FMOVS (R17), F29
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c51 // umov w17, v2.s[3]
+	WORD $0x0e1c3cd1 // umov w17, v6.s[3]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa3 // orr v3.16b, v29.16b, v29.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e444 // fcmeq v4.4s, v2.4s, v4.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x4ebd1fa7 // orr v7.16b, v29.16b, v29.16b
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x4e28e4c8 // fcmeq v8.4s, v6.4s, v8.4s
+	WORD $0x6f00e406 // movi v6.2d, #0
 	ADD $1024, R0, R16
-	WORD $0x0e043c71 // umov w17, v3.s[0]
+	WORD $0x0e043cf1 // umov w17, v7.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
-	WORD $0x0e0c3c71 // umov w17, v3.s[1]
+	FMOVS (R17), F29
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c71 // umov w17, v3.s[2]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c71 // umov w17, v3.s[3]
+	WORD $0x0e1c3cf1 // umov w17, v7.s[3]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
-	FMOVQ 48(R26), F4
-	WORD $0x4ea48464 // add v4.4s, v3.4s, v4.4s
-	WORD $0x6e631c82 // bsl v2.16b, v4.16b, v3.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e421 // fcmgt v1.4s, v1.4s, v3.4s
-	FMOVQ 48(R26), F3
-	WORD $0x4ea36443 // smax v3.4s, v2.4s, v3.4s
-	WORD $0x6e621c61 // bsl v1.16b, v3.16b, v2.16b
-	WORD $0x4e411821 // uzp1 v1.8h, v1.8h, v1.8h
-	WORD $0x4e011821 // uzp1 v1.16b, v1.16b, v1.16b
-	FMOVS F1, 4(R24)
+	WORD $0x4ebd1fa6 // orr v6.16b, v29.16b, v29.16b
+	WORD $0x6ea6e4a6 // fcmgt v6.4s, v5.4s, v6.4s
+	WORD $0x4ea384e8 // add v8.4s, v7.4s, v3.4s
+	WORD $0x6e671d06 // bsl v6.16b, v8.16b, v7.16b
+	WORD $0x4ea0c8a5 // fcmgt v5.4s, v5.4s, #0.0
+	WORD $0x4ea364c7 // smax v7.4s, v6.4s, v3.4s
+	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
+	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
+	WORD $0x4e0518a5 // uzp1 v5.16b, v5.16b, v5.16b
+	FMOVS F5, 4(R24)
 	ADDS $8, R6
 	SUBS $8, R3
 	BHS loop1
@@ -279,69 +269,62 @@ end2:
 
 loop3:
 	ADD R6<<2, R2, R25
-	FMOVQ (R25), F1
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x4f215422 // shl v2.4s, v1.4s, #1
-	WORD $0x6f2f0442 // ushr v2.4s, v2.4s, #17
-	FMOVQ 0(R26), F3
-	WORD $0x4ea36442 // smax v2.4s, v2.4s, v3.4s
-	FMOVQ 16(R26), F3
-	WORD $0x4ea36c42 // smin v2.4s, v2.4s, v3.4s
-	WORD $0x4f210423 // sshr v3.4s, v1.4s, #31
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	FMOVQ 0(R26), F4
-	WORD $0x6ea48442 // sub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea38442 // add v2.4s, v2.4s, v3.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e464 // fcmeq v4.4s, v3.4s, v4.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	FMOVQ (R25), F5
+	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
+	WORD $0x4f2154a6 // shl v6.4s, v5.4s, #1
+	WORD $0x6f2f04c6 // ushr v6.4s, v6.4s, #17
+	WORD $0x4ea064c6 // smax v6.4s, v6.4s, v0.4s
+	WORD $0x4ea16cc6 // smin v6.4s, v6.4s, v1.4s
+	WORD $0x4f2104a7 // sshr v7.4s, v5.4s, #31
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x6ea084c6 // sub v6.4s, v6.4s, v0.4s
+	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x4e28e4e8 // fcmeq v8.4s, v7.4s, v8.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
 	ADD $2048, R0, R16
-	WORD $0x0e043c51 // umov w17, v2.s[0]
+	WORD $0x0e043cd1 // umov w17, v6.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	FMOVS (R17), F29
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c51 // umov w17, v2.s[3]
+	WORD $0x0e1c3cd1 // umov w17, v6.s[3]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa3 // orr v3.16b, v29.16b, v29.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x4e24e444 // fcmeq v4.4s, v2.4s, v4.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x4ebd1fa7 // orr v7.16b, v29.16b, v29.16b
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x4e28e4c8 // fcmeq v8.4s, v6.4s, v8.4s
+	WORD $0x6f00e406 // movi v6.2d, #0
 	ADD $1024, R0, R16
-	WORD $0x0e043c71 // umov w17, v3.s[0]
+	WORD $0x0e043cf1 // umov w17, v7.s[0]
 	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[0]
-	WORD $0x0e0c3c71 // umov w17, v3.s[1]
+	FMOVS (R17), F29
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c71 // umov w17, v3.s[2]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c71 // umov w17, v3.s[3]
+	WORD $0x0e1c3cf1 // umov w17, v7.s[3]
 	ADD R17<<2, R16, R17
 	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
-	FMOVQ 48(R26), F4
-	WORD $0x4ea48464 // add v4.4s, v3.4s, v4.4s
-	WORD $0x6e631c82 // bsl v2.16b, v4.16b, v3.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e421 // fcmgt v1.4s, v1.4s, v3.4s
-	FMOVQ 48(R26), F3
-	WORD $0x4ea36443 // smax v3.4s, v2.4s, v3.4s
-	WORD $0x6e621c61 // bsl v1.16b, v3.16b, v2.16b
-	WORD $0x4e411821 // uzp1 v1.8h, v1.8h, v1.8h
-	WORD $0x4e011821 // uzp1 v1.16b, v1.16b, v1.16b
+	WORD $0x4ebd1fa6 // orr v6.16b, v29.16b, v29.16b
+	WORD $0x6ea6e4a6 // fcmgt v6.4s, v5.4s, v6.4s
+	WORD $0x4ea384e8 // add v8.4s, v7.4s, v3.4s
+	WORD $0x6e671d06 // bsl v6.16b, v8.16b, v7.16b
+	WORD $0x4ea0c8a5 // fcmgt v5.4s, v5.4s, #0.0
+	WORD $0x4ea364c7 // smax v7.4s, v6.4s, v3.4s
+	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
+	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
+	WORD $0x4e0518a5 // uzp1 v5.16b, v5.16b, v5.16b
 	ADD R6, R1, R19
-	FMOVS F1, (R19)
+	FMOVS F5, (R19)
 	ADDS $4, R6
 	SUBS $4, R3
 	BHS loop3

@@ -10,18 +10,18 @@ DATA constants<>+16(SB)/4, $0x00000000
 DATA constants<>+20(SB)/4, $0x00000000
 DATA constants<>+24(SB)/4, $0x00000000
 DATA constants<>+28(SB)/4, $0x00000000
-DATA constants<>+32(SB)/4, $0x00000001
-DATA constants<>+36(SB)/4, $0x00000001
-DATA constants<>+40(SB)/4, $0x00000001
-DATA constants<>+44(SB)/4, $0x00000001
-DATA constants<>+48(SB)/4, $0x00400000
-DATA constants<>+52(SB)/4, $0x00400000
-DATA constants<>+56(SB)/4, $0x00400000
-DATA constants<>+60(SB)/4, $0x00400000
-DATA constants<>+64(SB)/4, $0x00007fff
-DATA constants<>+68(SB)/4, $0x00007fff
-DATA constants<>+72(SB)/4, $0x00007fff
-DATA constants<>+76(SB)/4, $0x00007fff
+DATA constants<>+32(SB)/4, $0x00000000
+DATA constants<>+36(SB)/4, $0x00000000
+DATA constants<>+40(SB)/4, $0x00000000
+DATA constants<>+44(SB)/4, $0x00000000
+DATA constants<>+48(SB)/4, $0x00007fff
+DATA constants<>+52(SB)/4, $0x00007fff
+DATA constants<>+56(SB)/4, $0x00007fff
+DATA constants<>+60(SB)/4, $0x00007fff
+DATA constants<>+64(SB)/4, $0x80000000
+DATA constants<>+68(SB)/4, $0x80000000
+DATA constants<>+72(SB)/4, $0x80000000
+DATA constants<>+76(SB)/4, $0x80000000
 DATA constants<>+80(SB)/4, $0x00000001
 DATA constants<>+84(SB)/4, $0x00000002
 DATA constants<>+88(SB)/4, $0x00000004
@@ -153,6 +153,8 @@ done7:
 
 // func addRowsBF16NEON(acc []float32, x []uint16, rows int, stride int)
 TEXT ·addRowsBF16NEON(SB), NOSPLIT, $0-64
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD acc_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD rows+48(FP), R2
@@ -165,39 +167,35 @@ TEXT ·addRowsBF16NEON(SB), NOSPLIT, $0-64
 
 loop1:
 	ADD R7<<2, R0, R19
-	FMOVQ (R19), F0
-	FMOVQ 16(R19), F1
-	FMOVQ 32(R19), F2
-	FMOVQ 48(R19), F3
+	FMOVQ (R19), F1
+	FMOVQ 16(R19), F2
+	FMOVQ 32(R19), F3
+	FMOVQ 48(R19), F4
 	MOVD R1, R8
 	MOVD R2, R9
 
 row3:
 	ADD R7<<1, R8, R20
-	FMOVD (R20), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	WORD $0x4e20d480 // fadd v0.4s, v4.4s, v0.4s
-	FMOVD 8(R20), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	WORD $0x4e21d481 // fadd v1.4s, v4.4s, v1.4s
-	FMOVD 16(R20), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	WORD $0x4e22d482 // fadd v2.4s, v4.4s, v2.4s
-	FMOVD 24(R20), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
+	FMOVD (R20), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	WORD $0x4e21d4a1 // fadd v1.4s, v5.4s, v1.4s
+	FMOVD 8(R20), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
+	FMOVD 16(R20), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
+	FMOVD 24(R20), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	WORD $0x4e24d4a4 // fadd v4.4s, v5.4s, v4.4s
 	ADDS R3, R8
 	SUBS $1, R9
 	BNE row3
 	ADD R7<<2, R0, R21
-	FMOVQ F0, (R21)
-	FMOVQ F1, 16(R21)
-	FMOVQ F2, 32(R21)
-	FMOVQ F3, 48(R21)
+	FMOVQ F1, (R21)
+	FMOVQ F2, 16(R21)
+	FMOVQ F3, 32(R21)
+	FMOVQ F4, 48(R21)
 	ADDS $16, R7
 	SUBS $16, R6
 	BHS loop1
@@ -209,21 +207,20 @@ end2:
 
 loop4:
 	ADD R7<<2, R0, R22
-	FMOVQ (R22), F0
+	FMOVQ (R22), F1
 	MOVD R1, R8
 	MOVD R2, R9
 
 row6:
 	ADD R7<<1, R8, R23
-	FMOVD (R23), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVD (R23), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
 	ADDS R3, R8
 	SUBS $1, R9
 	BNE row6
 	ADD R7<<2, R0, R24
-	FMOVQ F0, (R24)
+	FMOVQ F1, (R24)
 	ADDS $4, R7
 	SUBS $4, R6
 	BHS loop4
@@ -364,6 +361,8 @@ done5:
 
 // func columnSqDevBF16NEON(acc []float32, x []uint16, mean []float32)
 TEXT ·columnSqDevBF16NEON(SB), NOSPLIT, $0-72
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD acc_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD mean_base+48(FP), R2
@@ -374,44 +373,40 @@ TEXT ·columnSqDevBF16NEON(SB), NOSPLIT, $0-72
 
 loop1:
 	ADD R6<<2, R0, R25
-	FMOVQ (R25), F0
+	FMOVQ (R25), F1
 	ADD R6<<1, R1, R19
-	FMOVD (R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
+	FMOVD (R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
 	ADD R6<<2, R2, R20
-	FMOVQ (R20), F2
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVQ F0, (R25)
-	FMOVQ 16(R25), F0
-	FMOVD 8(R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	FMOVQ 16(R20), F2
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 16(R25)
-	FMOVQ 32(R25), F0
-	FMOVD 16(R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	FMOVQ 32(R20), F2
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 32(R25)
-	FMOVQ 48(R25), F0
-	FMOVD 24(R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	FMOVQ 48(R20), F2
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVQ F0, 48(R25)
+	FMOVQ (R20), F3
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVQ F1, (R25)
+	FMOVQ 16(R25), F1
+	FMOVD 8(R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	FMOVQ 16(R20), F3
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVQ F1, 16(R25)
+	FMOVQ 32(R25), F1
+	FMOVD 16(R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	FMOVQ 32(R20), F3
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVQ F1, 32(R25)
+	FMOVQ 48(R25), F1
+	FMOVD 24(R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	FMOVQ 48(R20), F3
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVQ F1, 48(R25)
 	ADDS $16, R6
 	SUBS $16, R3
 	BHS loop1
@@ -423,17 +418,16 @@ end2:
 
 loop3:
 	ADD R6<<2, R0, R21
-	FMOVQ (R21), F0
+	FMOVQ (R21), F1
 	ADD R6<<1, R1, R22
-	FMOVD (R22), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
+	FMOVD (R22), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
 	ADD R6<<2, R2, R23
-	FMOVQ (R23), F2
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVQ F0, (R21)
+	FMOVQ (R23), F3
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVQ F1, (R21)
 	ADDS $4, R6
 	SUBS $4, R3
 	BHS loop3
@@ -582,6 +576,9 @@ done5:
 // func columnNormBF16NEON(y []uint16, x []uint16, mean []float32, scale []float32, shift []float32)
 TEXT ·columnNormBF16NEON(SB), NOSPLIT, $0-120
 	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVQ 48(R26), F1
+	FMOVQ 64(R26), F1
 	MOVD y_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD mean_base+48(FP), R2
@@ -594,56 +591,42 @@ TEXT ·columnNormBF16NEON(SB), NOSPLIT, $0-120
 
 loop1:
 	ADD R8<<1, R1, R21
-	FMOVD (R21), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	FMOVD (R21), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
 	ADD R8<<2, R2, R22
-	FMOVQ (R22), F1
+	FMOVQ (R22), F3
 	ADD R8<<2, R3, R23
-	FMOVQ (R23), F2
+	FMOVQ (R23), F4
 	ADD R8<<2, R6, R24
-	FMOVQ (R24), F3
-	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d400 // fadd v0.4s, v0.4s, v3.4s
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
+	FMOVQ (R24), F5
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
+	FMOVQ 48(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e21d444 // fadd v4.4s, v2.4s, v1.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x0e624082 // addhn v2.4h, v4.4s, v2.4s
 	ADD R8<<1, R0, R25
-	FMOVD F0, (R25)
-	FMOVD 8(R21), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	FMOVQ 16(R22), F1
-	FMOVQ 16(R23), F2
-	FMOVQ 16(R24), F3
-	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d400 // fadd v0.4s, v0.4s, v3.4s
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	FMOVD F0, 8(R25)
+	FMOVD F2, (R25)
+	FMOVD 8(R21), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	FMOVQ 16(R22), F3
+	FMOVQ 16(R23), F4
+	FMOVQ 16(R24), F5
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
+	FMOVQ 48(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e21d444 // fadd v4.4s, v2.4s, v1.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x0e624082 // addhn v2.4h, v4.4s, v2.4s
+	FMOVD F2, 8(R25)
 	ADDS $8, R8
 	SUBS $8, R7
 	BHS loop1
@@ -655,33 +638,99 @@ end2:
 
 loop3:
 	ADD R8<<1, R1, R19
-	FMOVD (R19), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	FMOVD (R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
 	ADD R8<<2, R2, R20
-	FMOVQ (R20), F1
+	FMOVQ (R20), F3
 	ADD R8<<2, R3, R21
-	FMOVQ (R21), F2
+	FMOVQ (R21), F4
 	ADD R8<<2, R6, R22
-	FMOVQ (R22), F3
-	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d400 // fadd v0.4s, v0.4s, v3.4s
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
+	FMOVQ (R22), F5
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
+	FMOVQ 48(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e21d444 // fadd v4.4s, v2.4s, v1.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x0e624082 // addhn v2.4h, v4.4s, v2.4s
 	ADD R8<<1, R0, R23
-	FMOVD F0, (R23)
+	FMOVD F2, (R23)
+	ADDS $4, R8
+	SUBS $4, R7
+	BHS loop3
+
+end4:
+	ADDS $4, R7
+	RET
+
+// func columnNormBF16NEONBF16(y []uint16, x []uint16, mean []float32, scale []float32, shift []float32)
+TEXT ·columnNormBF16NEONBF16(SB), NOSPLIT, $0-120
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	MOVD y_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD mean_base+48(FP), R2
+	MOVD scale_base+72(FP), R3
+	MOVD shift_base+96(FP), R6
+	MOVD y_len+8(FP), R7
+	MOVD ZR, R8
+	SUBS $8, R7
+	BLO end2
+
+loop1:
+	ADD R8<<1, R1, R24
+	FMOVD (R24), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	ADD R8<<2, R2, R25
+	FMOVQ (R25), F2
+	ADD R8<<2, R3, R19
+	FMOVQ (R19), F3
+	ADD R8<<2, R6, R20
+	FMOVQ (R20), F4
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	ADD R8<<1, R0, R21
+	FMOVD F1, (R21)
+	FMOVD 8(R24), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	FMOVQ 16(R25), F2
+	FMOVQ 16(R19), F3
+	FMOVQ 16(R20), F4
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	FMOVD F1, 8(R21)
+	ADDS $8, R8
+	SUBS $8, R7
+	BHS loop1
+
+end2:
+	ADDS $8, R7
+	SUBS $4, R7
+	BLO end4
+
+loop3:
+	ADD R8<<1, R1, R22
+	FMOVD (R22), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	ADD R8<<2, R2, R23
+	FMOVQ (R23), F2
+	ADD R8<<2, R3, R24
+	FMOVQ (R24), F3
+	ADD R8<<2, R6, R25
+	FMOVQ (R25), F4
+	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	ADD R8<<1, R0, R19
+	FMOVD F1, (R19)
 	ADDS $4, R8
 	SUBS $4, R7
 	BHS loop3
@@ -704,33 +753,33 @@ TEXT ·columnGradSumsNEON(SB), NOSPLIT, $0-120
 	BLO end2
 
 loop1:
-	ADD R8<<2, R0, R24
-	FMOVQ (R24), F0
-	ADD R8<<2, R1, R25
-	FMOVQ (R25), F1
-	ADD R8<<2, R2, R19
-	FMOVQ (R19), F2
-	ADD R8<<2, R3, R20
-	FMOVQ (R20), F3
-	ADD R8<<2, R6, R21
-	FMOVQ (R21), F4
+	ADD R8<<2, R0, R20
+	FMOVQ (R20), F0
+	ADD R8<<2, R1, R21
+	FMOVQ (R21), F1
+	ADD R8<<2, R2, R22
+	FMOVQ (R22), F2
+	ADD R8<<2, R3, R23
+	FMOVQ (R23), F3
+	ADD R8<<2, R6, R24
+	FMOVQ (R24), F4
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
 	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVQ F0, (R24)
-	FMOVQ F1, (R25)
-	FMOVQ 16(R24), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 16(R19), F2
-	FMOVQ 16(R20), F3
-	FMOVQ 16(R21), F4
+	FMOVQ F0, (R20)
+	FMOVQ F1, (R21)
+	FMOVQ 16(R20), F0
+	FMOVQ 16(R21), F1
+	FMOVQ 16(R22), F2
+	FMOVQ 16(R23), F3
+	FMOVQ 16(R24), F4
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
 	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVQ F0, 16(R24)
-	FMOVQ F1, 16(R25)
+	FMOVQ F0, 16(R20)
+	FMOVQ F1, 16(R21)
 	ADDS $8, R8
 	SUBS $8, R7
 	BHS loop1
@@ -741,22 +790,22 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R8<<2, R0, R22
-	FMOVQ (R22), F0
-	ADD R8<<2, R1, R23
-	FMOVQ (R23), F1
-	ADD R8<<2, R2, R24
-	FMOVQ (R24), F2
-	ADD R8<<2, R3, R25
-	FMOVQ (R25), F3
-	ADD R8<<2, R6, R19
-	FMOVQ (R19), F4
+	ADD R8<<2, R0, R25
+	FMOVQ (R25), F0
+	ADD R8<<2, R1, R19
+	FMOVQ (R19), F1
+	ADD R8<<2, R2, R20
+	FMOVQ (R20), F2
+	ADD R8<<2, R3, R21
+	FMOVQ (R21), F3
+	ADD R8<<2, R6, R22
+	FMOVQ (R22), F4
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
 	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVQ F0, (R22)
-	FMOVQ F1, (R23)
+	FMOVQ F0, (R25)
+	FMOVQ F1, (R19)
 	ADDS $4, R8
 	SUBS $4, R7
 	BHS loop3
@@ -767,8 +816,8 @@ end4:
 	BEQ done5
 	ADD $16, R26, R9
 	NEG R7, R7
-	ADD R7<<2, R9, R20
-	FMOVQ (R20), F0
+	ADD R7<<2, R9, R23
+	FMOVQ (R23), F0
 	ADD R8<<2, R0, R16
 	FMOVS (R16), F1
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]
@@ -863,6 +912,8 @@ done5:
 
 // func columnGradSumsBF16NEON(sum []float32, dot []float32, dy []uint16, x []uint16, mean []float32)
 TEXT ·columnGradSumsBF16NEON(SB), NOSPLIT, $0-120
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD sum_base+0(FP), R0
 	MOVD dot_base+24(FP), R1
 	MOVD dy_base+48(FP), R2
@@ -874,41 +925,37 @@ TEXT ·columnGradSumsBF16NEON(SB), NOSPLIT, $0-120
 	BLO end2
 
 loop1:
-	ADD R8<<2, R0, R21
-	FMOVQ (R21), F0
-	ADD R8<<2, R1, R22
-	FMOVQ (R22), F1
-	ADD R8<<1, R2, R23
-	FMOVD (R23), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	ADD R8<<1, R3, R24
-	FMOVD (R24), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	ADD R8<<2, R6, R25
-	FMOVQ (R25), F4
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVQ F0, (R21)
-	FMOVQ F1, (R22)
-	FMOVQ 16(R21), F0
-	FMOVQ 16(R22), F1
-	FMOVD 8(R23), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	FMOVD 8(R24), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 16(R25), F4
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVQ F0, 16(R21)
-	FMOVQ F1, 16(R22)
+	ADD R8<<2, R0, R24
+	FMOVQ (R24), F1
+	ADD R8<<2, R1, R25
+	FMOVQ (R25), F2
+	ADD R8<<1, R2, R19
+	FMOVD (R19), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R8<<1, R3, R20
+	FMOVD (R20), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
+	ADD R8<<2, R6, R21
+	FMOVQ (R21), F5
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
+	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	FMOVQ F1, (R24)
+	FMOVQ F2, (R25)
+	FMOVQ 16(R24), F1
+	FMOVQ 16(R25), F2
+	FMOVD 8(R19), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 8(R20), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
+	FMOVQ 16(R21), F5
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
+	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	FMOVQ F1, 16(R24)
+	FMOVQ F2, 16(R25)
 	ADDS $8, R8
 	SUBS $8, R7
 	BHS loop1
@@ -919,26 +966,24 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R8<<2, R0, R19
-	FMOVQ (R19), F0
-	ADD R8<<2, R1, R20
-	FMOVQ (R20), F1
-	ADD R8<<1, R2, R21
-	FMOVD (R21), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	ADD R8<<1, R3, R22
-	FMOVD (R22), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	ADD R8<<2, R6, R23
-	FMOVQ (R23), F4
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVQ F0, (R19)
-	FMOVQ F1, (R20)
+	ADD R8<<2, R0, R22
+	FMOVQ (R22), F1
+	ADD R8<<2, R1, R23
+	FMOVQ (R23), F2
+	ADD R8<<1, R2, R24
+	FMOVD (R24), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R8<<1, R3, R25
+	FMOVD (R25), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
+	ADD R8<<2, R6, R19
+	FMOVQ (R19), F5
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
+	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	FMOVQ F1, (R22)
+	FMOVQ F2, (R23)
 	ADDS $4, R8
 	SUBS $4, R7
 	BHS loop3
@@ -963,37 +1008,37 @@ TEXT ·columnNormGradNEON(SB), NOSPLIT, $0-168
 	BLO end2
 
 loop1:
-	ADD R10<<2, R1, R24
-	FMOVQ (R24), F0
-	ADD R10<<2, R2, R25
-	FMOVQ (R25), F1
-	ADD R10<<2, R3, R19
-	FMOVQ (R19), F2
-	ADD R10<<2, R6, R20
-	FMOVQ (R20), F3
-	ADD R10<<2, R7, R21
-	FMOVQ (R21), F4
-	ADD R10<<2, R8, R22
-	FMOVQ (R22), F5
+	ADD R10<<2, R1, R20
+	FMOVQ (R20), F0
+	ADD R10<<2, R2, R21
+	FMOVQ (R21), F1
+	ADD R10<<2, R3, R22
+	FMOVQ (R22), F2
+	ADD R10<<2, R6, R23
+	FMOVQ (R23), F3
+	ADD R10<<2, R7, R24
+	FMOVQ (R24), F4
+	ADD R10<<2, R8, R25
+	FMOVQ (R25), F5
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	WORD $0x4e25d400 // fadd v0.4s, v0.4s, v5.4s
-	ADD R10<<2, R0, R23
-	FMOVQ F0, (R23)
-	FMOVQ 16(R24), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 16(R19), F2
-	FMOVQ 16(R20), F3
-	FMOVQ 16(R21), F4
-	FMOVQ 16(R22), F5
+	ADD R10<<2, R0, R19
+	FMOVQ F0, (R19)
+	FMOVQ 16(R20), F0
+	FMOVQ 16(R21), F1
+	FMOVQ 16(R22), F2
+	FMOVQ 16(R23), F3
+	FMOVQ 16(R24), F4
+	FMOVQ 16(R25), F5
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	WORD $0x4e25d400 // fadd v0.4s, v0.4s, v5.4s
-	FMOVQ F0, 16(R23)
+	FMOVQ F0, 16(R19)
 	ADDS $8, R10
 	SUBS $8, R9
 	BHS loop1
@@ -1004,25 +1049,25 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R10<<2, R1, R24
-	FMOVQ (R24), F0
-	ADD R10<<2, R2, R25
-	FMOVQ (R25), F1
-	ADD R10<<2, R3, R19
-	FMOVQ (R19), F2
-	ADD R10<<2, R6, R20
-	FMOVQ (R20), F3
-	ADD R10<<2, R7, R21
-	FMOVQ (R21), F4
-	ADD R10<<2, R8, R22
-	FMOVQ (R22), F5
+	ADD R10<<2, R1, R20
+	FMOVQ (R20), F0
+	ADD R10<<2, R2, R21
+	FMOVQ (R21), F1
+	ADD R10<<2, R3, R22
+	FMOVQ (R22), F2
+	ADD R10<<2, R6, R23
+	FMOVQ (R23), F3
+	ADD R10<<2, R7, R24
+	FMOVQ (R24), F4
+	ADD R10<<2, R8, R25
+	FMOVQ (R25), F5
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	WORD $0x4e25d400 // fadd v0.4s, v0.4s, v5.4s
-	ADD R10<<2, R0, R23
-	FMOVQ F0, (R23)
+	ADD R10<<2, R0, R19
+	FMOVQ F0, (R19)
 	ADDS $4, R10
 	SUBS $4, R9
 	BHS loop3
@@ -1033,8 +1078,8 @@ end4:
 	BEQ done5
 	ADD $16, R26, R11
 	NEG R9, R9
-	ADD R9<<2, R11, R24
-	FMOVQ (R24), F0
+	ADD R9<<2, R11, R20
+	FMOVQ (R20), F0
 	ADD R10<<2, R1, R16
 	FMOVS (R16), F1
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]
@@ -1131,6 +1176,9 @@ done5:
 // func columnNormGradBF16NEON(dx []uint16, dy []uint16, x []uint16, mean []float32, a []float32, b []float32, c []float32)
 TEXT ·columnNormGradBF16NEON(SB), NOSPLIT, $0-168
 	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVQ 48(R26), F1
+	FMOVQ 64(R26), F1
 	MOVD dx_base+0(FP), R0
 	MOVD dy_base+24(FP), R1
 	MOVD x_base+48(FP), R2
@@ -1144,71 +1192,55 @@ TEXT ·columnNormGradBF16NEON(SB), NOSPLIT, $0-168
 	BLO end2
 
 loop1:
-	ADD R10<<1, R1, R25
-	FMOVD (R25), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	ADD R10<<1, R2, R19
-	FMOVD (R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	ADD R10<<2, R3, R20
-	FMOVQ (R20), F2
-	ADD R10<<2, R6, R21
-	FMOVQ (R21), F3
-	ADD R10<<2, R7, R22
-	FMOVQ (R22), F4
-	ADD R10<<2, R8, R23
-	FMOVQ (R23), F5
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4e25d400 // fadd v0.4s, v0.4s, v5.4s
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	ADD R10<<1, R0, R24
-	FMOVD F0, (R24)
-	FMOVD 8(R25), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	FMOVD 8(R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	FMOVQ 16(R20), F2
-	FMOVQ 16(R21), F3
-	FMOVQ 16(R22), F4
-	FMOVQ 16(R23), F5
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4e25d400 // fadd v0.4s, v0.4s, v5.4s
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	FMOVD F0, 8(R24)
+	ADD R10<<1, R1, R21
+	FMOVD (R21), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	ADD R10<<1, R2, R22
+	FMOVD (R22), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R10<<2, R3, R23
+	FMOVQ (R23), F4
+	ADD R10<<2, R6, R24
+	FMOVQ (R24), F5
+	ADD R10<<2, R7, R25
+	FMOVQ (R25), F6
+	ADD R10<<2, R8, R19
+	FMOVQ (R19), F7
+	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
+	WORD $0x6e26dc63 // fmul v3.4s, v3.4s, v6.4s
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e27d442 // fadd v2.4s, v2.4s, v7.4s
+	FMOVQ 48(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e21d444 // fadd v4.4s, v2.4s, v1.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x0e624082 // addhn v2.4h, v4.4s, v2.4s
+	ADD R10<<1, R0, R20
+	FMOVD F2, (R20)
+	FMOVD 8(R21), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	FMOVD 8(R22), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVQ 16(R23), F4
+	FMOVQ 16(R24), F5
+	FMOVQ 16(R25), F6
+	FMOVQ 16(R19), F7
+	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
+	WORD $0x6e26dc63 // fmul v3.4s, v3.4s, v6.4s
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e27d442 // fadd v2.4s, v2.4s, v7.4s
+	FMOVQ 48(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e21d444 // fadd v4.4s, v2.4s, v1.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x0e624082 // addhn v2.4h, v4.4s, v2.4s
+	FMOVD F2, 8(R20)
 	ADDS $8, R10
 	SUBS $8, R9
 	BHS loop1
@@ -1219,42 +1251,128 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R10<<1, R1, R25
-	FMOVD (R25), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	ADD R10<<1, R2, R19
-	FMOVD (R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	ADD R10<<2, R3, R20
-	FMOVQ (R20), F2
-	ADD R10<<2, R6, R21
-	FMOVQ (R21), F3
-	ADD R10<<2, R7, R22
-	FMOVQ (R22), F4
-	ADD R10<<2, R8, R23
-	FMOVQ (R23), F5
-	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
+	ADD R10<<1, R1, R21
+	FMOVD (R21), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	ADD R10<<1, R2, R22
+	FMOVD (R22), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R10<<2, R3, R23
+	FMOVQ (R23), F4
+	ADD R10<<2, R6, R24
+	FMOVQ (R24), F5
+	ADD R10<<2, R7, R25
+	FMOVQ (R25), F6
+	ADD R10<<2, R8, R19
+	FMOVQ (R19), F7
+	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
+	WORD $0x6e26dc63 // fmul v3.4s, v3.4s, v6.4s
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e27d442 // fadd v2.4s, v2.4s, v7.4s
+	FMOVQ 48(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e21d444 // fadd v4.4s, v2.4s, v1.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x0e624082 // addhn v2.4h, v4.4s, v2.4s
+	ADD R10<<1, R0, R20
+	FMOVD F2, (R20)
+	ADDS $4, R10
+	SUBS $4, R9
+	BHS loop3
+
+end4:
+	ADDS $4, R9
+	RET
+
+// func columnNormGradBF16NEONBF16(dx []uint16, dy []uint16, x []uint16, mean []float32, a []float32, b []float32, c []float32)
+TEXT ·columnNormGradBF16NEONBF16(SB), NOSPLIT, $0-168
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	MOVD dx_base+0(FP), R0
+	MOVD dy_base+24(FP), R1
+	MOVD x_base+48(FP), R2
+	MOVD mean_base+72(FP), R3
+	MOVD a_base+96(FP), R6
+	MOVD b_base+120(FP), R7
+	MOVD c_base+144(FP), R8
+	MOVD dx_len+8(FP), R9
+	MOVD ZR, R10
+	SUBS $8, R9
+	BLO end2
+
+loop1:
+	ADD R10<<1, R1, R21
+	FMOVD (R21), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	ADD R10<<1, R2, R22
+	FMOVD (R22), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	ADD R10<<2, R3, R23
+	FMOVQ (R23), F3
+	ADD R10<<2, R6, R24
+	FMOVQ (R24), F4
+	ADD R10<<2, R7, R25
+	FMOVQ (R25), F5
+	ADD R10<<2, R8, R19
+	FMOVQ (R19), F6
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4e25d400 // fadd v0.4s, v0.4s, v5.4s
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	ADD R10<<1, R0, R24
-	FMOVD F0, (R24)
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	ADD R10<<1, R0, R20
+	FMOVD F1, (R20)
+	FMOVD 8(R21), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	FMOVD 8(R22), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	FMOVQ 16(R23), F3
+	FMOVQ 16(R24), F4
+	FMOVQ 16(R25), F5
+	FMOVQ 16(R19), F6
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	FMOVD F1, 8(R20)
+	ADDS $8, R10
+	SUBS $8, R9
+	BHS loop1
+
+end2:
+	ADDS $8, R9
+	SUBS $4, R9
+	BLO end4
+
+loop3:
+	ADD R10<<1, R1, R21
+	FMOVD (R21), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	ADD R10<<1, R2, R22
+	FMOVD (R22), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	ADD R10<<2, R3, R23
+	FMOVQ (R23), F3
+	ADD R10<<2, R6, R24
+	FMOVQ (R24), F4
+	ADD R10<<2, R7, R25
+	FMOVQ (R25), F5
+	ADD R10<<2, R8, R19
+	FMOVQ (R19), F6
+	WORD $0x4ea3d442 // fsub v2.4s, v2.4s, v3.4s
+	WORD $0x6e25dc42 // fmul v2.4s, v2.4s, v5.4s
+	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	ADD R10<<1, R0, R20
+	FMOVD F1, (R20)
 	ADDS $4, R10
 	SUBS $4, R9
 	BHS loop3

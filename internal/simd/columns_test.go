@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // AddRows gives the bits of adding row by row at every level, and writes nothing
@@ -16,7 +18,7 @@ func TestAddRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := Use(Best()); err != nil {
+				if err := Use(isa.Best()); err != nil {
 					t.Error(err)
 				}
 			}()

@@ -2,38 +2,44 @@
 
 #include "textflag.h"
 
-DATA constants<>+0(SB)/4, $0x00000001
-DATA constants<>+4(SB)/4, $0x00000001
-DATA constants<>+8(SB)/4, $0x00000001
-DATA constants<>+12(SB)/4, $0x00000001
-DATA constants<>+16(SB)/4, $0x00400000
-DATA constants<>+20(SB)/4, $0x00400000
-DATA constants<>+24(SB)/4, $0x00400000
-DATA constants<>+28(SB)/4, $0x00400000
-DATA constants<>+32(SB)/4, $0x00007fff
-DATA constants<>+36(SB)/4, $0x00007fff
-DATA constants<>+40(SB)/4, $0x00007fff
-DATA constants<>+44(SB)/4, $0x00007fff
-DATA constants<>+48(SB)/4, $0xffff0000
-DATA constants<>+52(SB)/4, $0xffff0000
-DATA constants<>+56(SB)/4, $0xffff0000
-DATA constants<>+60(SB)/4, $0xffff0000
-DATA constants<>+64(SB)/4, $0xffffffff
-DATA constants<>+68(SB)/4, $0xffffffff
-DATA constants<>+72(SB)/4, $0xffffffff
-DATA constants<>+76(SB)/4, $0xffffffff
-DATA constants<>+80(SB)/4, $0x00000000
-DATA constants<>+84(SB)/4, $0x00000000
-DATA constants<>+88(SB)/4, $0x00000000
-DATA constants<>+92(SB)/4, $0x00000000
-DATA constants<>+96(SB)/4, $0x00000001
-DATA constants<>+100(SB)/4, $0x00000002
-DATA constants<>+104(SB)/4, $0x00000004
-DATA constants<>+108(SB)/4, $0x00000008
-GLOBL constants<>(SB), RODATA|NOPTR, $112
+DATA constants<>+0(SB)/4, $0x00000000
+DATA constants<>+4(SB)/4, $0x00000000
+DATA constants<>+8(SB)/4, $0x00000000
+DATA constants<>+12(SB)/4, $0x00000000
+DATA constants<>+16(SB)/4, $0x00007fff
+DATA constants<>+20(SB)/4, $0x00007fff
+DATA constants<>+24(SB)/4, $0x00007fff
+DATA constants<>+28(SB)/4, $0x00007fff
+DATA constants<>+32(SB)/4, $0x80000000
+DATA constants<>+36(SB)/4, $0x80000000
+DATA constants<>+40(SB)/4, $0x80000000
+DATA constants<>+44(SB)/4, $0x80000000
+DATA constants<>+48(SB)/4, $0x00400000
+DATA constants<>+52(SB)/4, $0x00400000
+DATA constants<>+56(SB)/4, $0x00400000
+DATA constants<>+60(SB)/4, $0x00400000
+DATA constants<>+64(SB)/4, $0xffff0000
+DATA constants<>+68(SB)/4, $0xffff0000
+DATA constants<>+72(SB)/4, $0xffff0000
+DATA constants<>+76(SB)/4, $0xffff0000
+DATA constants<>+80(SB)/4, $0xffffffff
+DATA constants<>+84(SB)/4, $0xffffffff
+DATA constants<>+88(SB)/4, $0xffffffff
+DATA constants<>+92(SB)/4, $0xffffffff
+DATA constants<>+96(SB)/4, $0x00000000
+DATA constants<>+100(SB)/4, $0x00000000
+DATA constants<>+104(SB)/4, $0x00000000
+DATA constants<>+108(SB)/4, $0x00000000
+DATA constants<>+112(SB)/4, $0x00000001
+DATA constants<>+116(SB)/4, $0x00000002
+DATA constants<>+120(SB)/4, $0x00000004
+DATA constants<>+124(SB)/4, $0x00000008
+GLOBL constants<>(SB), RODATA|NOPTR, $128
 
 // func bf16ToF32NEON(dst []float32, src []uint16)
 TEXT ·bf16ToF32NEON(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD src_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -43,23 +49,19 @@ TEXT ·bf16ToF32NEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<1, R1, R19
-	FMOVD (R19), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	FMOVD (R19), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
 	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
-	FMOVD 8(R19), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	FMOVQ F0, 16(R20)
-	FMOVD 16(R19), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	FMOVQ F0, 32(R20)
-	FMOVD 24(R19), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	FMOVQ F0, 48(R20)
+	FMOVQ F1, (R20)
+	FMOVD 8(R19), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	FMOVQ F1, 16(R20)
+	FMOVD 16(R19), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	FMOVQ F1, 32(R20)
+	FMOVD 24(R19), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
+	FMOVQ F1, 48(R20)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -71,11 +73,10 @@ end2:
 
 loop3:
 	ADD R3<<1, R1, R21
-	FMOVD (R21), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	FMOVD (R21), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
 	ADD R3<<2, R0, R22
-	FMOVQ F0, (R22)
+	FMOVQ F1, (R22)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -87,6 +88,8 @@ end4:
 // func f32ToBF16NEON(dst []uint16, src []float32)
 TEXT ·f32ToBF16NEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 16(R26), F0
+	FMOVQ 32(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD src_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -96,37 +99,25 @@ TEXT ·f32ToBF16NEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R23
-	FMOVQ (R23), F0
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
+	FMOVQ (R23), F1
+	FMOVQ 16(R26), F2
+	WORD $0x4f2f5423 // shl v3.4s, v1.4s, #15
+	WORD $0x6f211462 // usra v2.4s, v3.4s, #31
+	WORD $0x4e20d423 // fadd v3.4s, v1.4s, v0.4s
+	WORD $0x4e21e421 // fcmeq v1.4s, v1.4s, v1.4s
+	WORD $0x4e211c41 // and v1.16b, v2.16b, v1.16b
+	WORD $0x0e614061 // addhn v1.4h, v3.4s, v1.4s
 	ADD R3<<1, R0, R24
-	FMOVD F0, (R24)
-	FMOVQ 16(R23), F0
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	FMOVD F0, 8(R24)
+	FMOVD F1, (R24)
+	FMOVQ 16(R23), F1
+	FMOVQ 16(R26), F2
+	WORD $0x4f2f5423 // shl v3.4s, v1.4s, #15
+	WORD $0x6f211462 // usra v2.4s, v3.4s, #31
+	WORD $0x4e20d423 // fadd v3.4s, v1.4s, v0.4s
+	WORD $0x4e21e421 // fcmeq v1.4s, v1.4s, v1.4s
+	WORD $0x4e211c41 // and v1.16b, v2.16b, v1.16b
+	WORD $0x0e614061 // addhn v1.4h, v3.4s, v1.4s
+	FMOVD F1, 8(R24)
 	ADDS $8, R3
 	SUBS $8, R2
 	BHS loop1
@@ -138,22 +129,57 @@ end2:
 
 loop3:
 	ADD R3<<2, R1, R25
-	FMOVQ (R25), F0
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
+	FMOVQ (R25), F1
+	FMOVQ 16(R26), F2
+	WORD $0x4f2f5423 // shl v3.4s, v1.4s, #15
+	WORD $0x6f211462 // usra v2.4s, v3.4s, #31
+	WORD $0x4e20d423 // fadd v3.4s, v1.4s, v0.4s
+	WORD $0x4e21e421 // fcmeq v1.4s, v1.4s, v1.4s
+	WORD $0x4e211c41 // and v1.16b, v2.16b, v1.16b
+	WORD $0x0e614061 // addhn v1.4h, v3.4s, v1.4s
 	ADD R3<<1, R0, R19
-	FMOVD F0, (R19)
+	FMOVD F1, (R19)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop3
+
+end4:
+	ADDS $4, R2
+	RET
+
+// func f32ToBF16NEONBF16(dst []uint16, src []float32)
+TEXT ·f32ToBF16NEONBF16(SB), NOSPLIT, $0-48
+	MOVD dst_base+0(FP), R0
+	MOVD src_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $8, R2
+	BLO end2
+
+loop1:
+	ADD R3<<2, R1, R20
+	FMOVQ (R20), F0
+	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
+	ADD R3<<1, R0, R21
+	FMOVD F0, (R21)
+	FMOVQ 16(R20), F0
+	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
+	FMOVD F0, 8(R21)
+	ADDS $8, R3
+	SUBS $8, R2
+	BHS loop1
+
+end2:
+	ADDS $8, R2
+	SUBS $4, R2
+	BLO end4
+
+loop3:
+	ADD R3<<2, R1, R22
+	FMOVQ (R22), F0
+	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
+	ADD R3<<1, R0, R23
+	FMOVD F0, (R23)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -165,6 +191,8 @@ end4:
 // func stochasticBF16NEON(dst []uint16, src []float32, random []uint16)
 TEXT ·stochasticBF16NEON(SB), NOSPLIT, $0-72
 	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
+	FMOVQ 48(R26), F1
 	MOVD dst_base+0(FP), R0
 	MOVD src_base+24(FP), R1
 	MOVD random_base+48(FP), R2
@@ -174,37 +202,31 @@ TEXT ·stochasticBF16NEON(SB), NOSPLIT, $0-72
 	BLO end2
 
 loop1:
-	ADD R6<<2, R1, R20
-	FMOVQ (R20), F0
-	ADD R6<<1, R2, R21
-	FMOVD (R21), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6f300421 // ushr v1.4s, v1.4s, #16
-	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c00 // orr v0.16b, v0.16b, v30.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	ADD R6<<1, R0, R22
-	FMOVD F0, (R22)
-	FMOVQ 16(R20), F0
-	FMOVD 8(R21), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6f300421 // ushr v1.4s, v1.4s, #16
-	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c00 // orr v0.16b, v0.16b, v30.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	FMOVD F0, 8(R22)
+	ADD R6<<2, R1, R24
+	FMOVQ (R24), F2
+	ADD R6<<1, R2, R25
+	FMOVD (R25), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	WORD $0x4e22e444 // fcmeq v4.4s, v2.4s, v2.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x6f300463 // ushr v3.4s, v3.4s, #16
+	WORD $0x4ea38443 // add v3.4s, v2.4s, v3.4s
+	WORD $0x4ea11c42 // orr v2.16b, v2.16b, v1.16b
+	WORD $0x6ee41c62 // bif v2.16b, v3.16b, v4.16b
+	WORD $0x0f108442 // shrn v2.4h, v2.4s, #16
+	ADD R6<<1, R0, R19
+	FMOVD F2, (R19)
+	FMOVQ 16(R24), F2
+	FMOVD 8(R25), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	WORD $0x4e22e444 // fcmeq v4.4s, v2.4s, v2.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x6f300463 // ushr v3.4s, v3.4s, #16
+	WORD $0x4ea38443 // add v3.4s, v2.4s, v3.4s
+	WORD $0x4ea11c42 // orr v2.16b, v2.16b, v1.16b
+	WORD $0x6ee41c62 // bif v2.16b, v3.16b, v4.16b
+	WORD $0x0f108442 // shrn v2.4h, v2.4s, #16
+	FMOVD F2, 8(R19)
 	ADDS $8, R6
 	SUBS $8, R3
 	BHS loop1
@@ -215,23 +237,20 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R6<<2, R1, R23
-	FMOVQ (R23), F0
-	ADD R6<<1, R2, R24
-	FMOVD (R24), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6f300421 // ushr v1.4s, v1.4s, #16
-	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c00 // orr v0.16b, v0.16b, v30.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
-	ADD R6<<1, R0, R25
-	FMOVD F0, (R25)
+	ADD R6<<2, R1, R20
+	FMOVQ (R20), F2
+	ADD R6<<1, R2, R21
+	FMOVD (R21), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	WORD $0x4e22e444 // fcmeq v4.4s, v2.4s, v2.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x6f300463 // ushr v3.4s, v3.4s, #16
+	WORD $0x4ea38443 // add v3.4s, v2.4s, v3.4s
+	WORD $0x4ea11c42 // orr v2.16b, v2.16b, v1.16b
+	WORD $0x6ee41c62 // bif v2.16b, v3.16b, v4.16b
+	WORD $0x0f108442 // shrn v2.4h, v2.4s, #16
+	ADD R6<<1, R0, R22
+	FMOVD F2, (R22)
 	ADDS $4, R6
 	SUBS $4, R3
 	BHS loop3
@@ -250,20 +269,20 @@ TEXT ·f16ToF32NEON(SB), NOSPLIT, $0-48
 	BLO end2
 
 loop1:
-	ADD R3<<1, R1, R19
-	FMOVD (R19), F0
+	ADD R3<<1, R1, R23
+	FMOVD (R23), F0
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
-	FMOVD 8(R19), F0
+	ADD R3<<2, R0, R24
+	FMOVQ F0, (R24)
+	FMOVD 8(R23), F0
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ F0, 16(R20)
-	FMOVD 16(R19), F0
+	FMOVQ F0, 16(R24)
+	FMOVD 16(R23), F0
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ F0, 32(R20)
-	FMOVD 24(R19), F0
+	FMOVQ F0, 32(R24)
+	FMOVD 24(R23), F0
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ F0, 48(R20)
+	FMOVQ F0, 48(R24)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -274,11 +293,11 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R3<<1, R1, R21
-	FMOVD (R21), F0
+	ADD R3<<1, R1, R25
+	FMOVD (R25), F0
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	ADD R3<<2, R0, R22
-	FMOVQ F0, (R22)
+	ADD R3<<2, R0, R19
+	FMOVQ F0, (R19)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -297,20 +316,20 @@ TEXT ·f32ToF16NEON(SB), NOSPLIT, $0-48
 	BLO end2
 
 loop1:
-	ADD R3<<2, R1, R23
-	FMOVQ (R23), F0
+	ADD R3<<2, R1, R20
+	FMOVQ (R20), F0
 	WORD $0x0e21681d // fcvtn v29.4h, v0.4s
-	ADD R3<<1, R0, R24
-	FMOVD F29, (R24)
-	FMOVQ 16(R23), F0
+	ADD R3<<1, R0, R21
+	FMOVD F29, (R21)
+	FMOVQ 16(R20), F0
 	WORD $0x0e21681d // fcvtn v29.4h, v0.4s
-	FMOVD F29, 8(R24)
-	FMOVQ 32(R23), F0
+	FMOVD F29, 8(R21)
+	FMOVQ 32(R20), F0
 	WORD $0x0e21681d // fcvtn v29.4h, v0.4s
-	FMOVD F29, 16(R24)
-	FMOVQ 48(R23), F0
+	FMOVD F29, 16(R21)
+	FMOVQ 48(R20), F0
 	WORD $0x0e21681d // fcvtn v29.4h, v0.4s
-	FMOVD F29, 24(R24)
+	FMOVD F29, 24(R21)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -321,11 +340,11 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R3<<2, R1, R25
-	FMOVQ (R25), F0
+	ADD R3<<2, R1, R22
+	FMOVQ (R22), F0
 	WORD $0x0e21681d // fcvtn v29.4h, v0.4s
-	ADD R3<<1, R0, R19
-	FMOVD F29, (R19)
+	ADD R3<<1, R0, R23
+	FMOVD F29, (R23)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -337,6 +356,9 @@ end4:
 // func roundBF16NEON(dst []float32, src []float32)
 TEXT ·roundBF16NEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 16(R26), F0
+	FMOVQ 32(R26), F0
+	FMOVQ 64(R26), F1
 	MOVD dst_base+0(FP), R0
 	MOVD src_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -345,38 +367,28 @@ TEXT ·roundBF16NEON(SB), NOSPLIT, $0-48
 	BLO end2
 
 loop1:
-	ADD R3<<2, R1, R20
-	FMOVQ (R20), F0
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	ADD R3<<2, R0, R21
-	FMOVQ F0, (R21)
-	FMOVQ 16(R20), F0
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	FMOVQ F0, 16(R21)
+	ADD R3<<2, R1, R24
+	FMOVQ (R24), F2
+	FMOVQ 16(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e20d444 // fadd v4.4s, v2.4s, v0.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	ADD R3<<2, R0, R25
+	FMOVQ F2, (R25)
+	FMOVQ 16(R24), F2
+	FMOVQ 16(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e20d444 // fadd v4.4s, v2.4s, v0.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	FMOVQ F2, 16(R25)
 	ADDS $8, R3
 	SUBS $8, R2
 	BHS loop1
@@ -387,23 +399,18 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R3<<2, R1, R22
-	FMOVQ (R22), F0
-	WORD $0x4e20e401 // fcmeq v1.4s, v0.4s, v0.4s
-	WORD $0x6e205821 // mvn v1.16b, v1.16b
-	WORD $0x6f300402 // ushr v2.4s, v0.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c03 // orr v3.16b, v0.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
-	WORD $0x6ea11c60 // bit v0.16b, v3.16b, v1.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	ADD R3<<2, R0, R23
-	FMOVQ F0, (R23)
+	ADD R3<<2, R1, R19
+	FMOVQ (R19), F2
+	FMOVQ 16(R26), F3
+	WORD $0x4f2f5444 // shl v4.4s, v2.4s, #15
+	WORD $0x6f211483 // usra v3.4s, v4.4s, #31
+	WORD $0x4e20d444 // fadd v4.4s, v2.4s, v0.4s
+	WORD $0x4e22e442 // fcmeq v2.4s, v2.4s, v2.4s
+	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
+	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	ADD R3<<2, R0, R20
+	FMOVQ F2, (R20)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -412,45 +419,124 @@ end4:
 	ADDS $4, R2
 	CMP $0, R2
 	BEQ done5
-	ADD $80, R26, R6
+	ADD $96, R26, R6
 	NEG R2, R2
-	ADD R2<<2, R6, R24
-	FMOVQ (R24), F0
+	ADD R2<<2, R6, R21
+	FMOVQ (R21), F2
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F3
+	WORD $0x0e0c3c51 // umov w17, v2.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V3.S[1]
+	WORD $0x0e143c51 // umov w17, v2.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V3.S[2]
 
 lanes1:
-	WORD $0x4e21e422 // fcmeq v2.4s, v1.4s, v1.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6f300423 // ushr v3.4s, v1.4s, #16
-	FMOVQ 0(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	FMOVQ 16(R26), F30
-	WORD $0x4ebe1c24 // orr v4.16b, v1.16b, v30.16b
-	FMOVQ 32(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4ea18461 // add v1.4s, v3.4s, v1.4s
-	WORD $0x6ea21c81 // bit v1.16b, v4.16b, v2.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	FMOVQ 16(R26), F4
+	WORD $0x4f2f5465 // shl v5.4s, v3.4s, #15
+	WORD $0x6f2114a4 // usra v4.4s, v5.4s, #31
+	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
+	WORD $0x4e23e463 // fcmeq v3.4s, v3.4s, v3.4s
+	WORD $0x4e231c83 // and v3.16b, v4.16b, v3.16b
+	WORD $0x4ea38400 // add v0.4s, v0.4s, v3.4s
+	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c51 // umov w17, v2.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c51 // umov w17, v2.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
+
+lanes2:
+
+done5:
+	RET
+
+// func roundBF16NEONBF16(dst []float32, src []float32)
+TEXT ·roundBF16NEONBF16(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R26
+	FMOVQ 64(R26), F0
+	MOVD dst_base+0(FP), R0
+	MOVD src_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $8, R2
+	BLO end2
+
+loop1:
+	ADD R3<<2, R1, R22
+	FMOVQ (R22), F1
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	ADD R3<<2, R0, R23
+	FMOVQ F1, (R23)
+	FMOVQ 16(R22), F1
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	FMOVQ F1, 16(R23)
+	ADDS $8, R3
+	SUBS $8, R2
+	BHS loop1
+
+end2:
+	ADDS $8, R2
+	SUBS $4, R2
+	BLO end4
+
+loop3:
+	ADD R3<<2, R1, R24
+	FMOVQ (R24), F1
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
+	ADD R3<<2, R0, R25
+	FMOVQ F1, (R25)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop3
+
+end4:
+	ADDS $4, R2
+	CMP $0, R2
+	BEQ done5
+	ADD $96, R26, R6
+	NEG R2, R2
+	ADD R2<<2, R6, R19
+	FMOVQ (R19), F1
+	ADD R3<<2, R1, R16
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V2.S[2]
+
+lanes1:
+	WORD $0x0ea16842 // bfcvtn v2.4h, v2.4s
+	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
+	WORD $0x4e201c40 // and v0.16b, v2.16b, v0.16b
+	ADD R3<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -468,24 +554,24 @@ TEXT ·roundF16NEON(SB), NOSPLIT, $0-48
 	BLO end2
 
 loop1:
-	ADD R3<<2, R1, R25
-	FMOVQ (R25), F0
+	ADD R3<<2, R1, R20
+	FMOVQ (R20), F0
 	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	ADD R3<<2, R0, R19
-	FMOVQ F0, (R19)
-	FMOVQ 16(R25), F0
+	ADD R3<<2, R0, R21
+	FMOVQ F0, (R21)
+	FMOVQ 16(R20), F0
 	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ F0, 16(R19)
-	FMOVQ 32(R25), F0
+	FMOVQ F0, 16(R21)
+	FMOVQ 32(R20), F0
 	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ F0, 32(R19)
-	FMOVQ 48(R25), F0
+	FMOVQ F0, 32(R21)
+	FMOVQ 48(R20), F0
 	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ F0, 48(R19)
+	FMOVQ F0, 48(R21)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -496,12 +582,12 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R3<<2, R1, R20
-	FMOVQ (R20), F0
+	ADD R3<<2, R1, R22
+	FMOVQ (R22), F0
 	WORD $0x0e216800 // fcvtn v0.4h, v0.4s
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	ADD R3<<2, R0, R21
-	FMOVQ F0, (R21)
+	ADD R3<<2, R0, R23
+	FMOVQ F0, (R23)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -510,10 +596,10 @@ end4:
 	ADDS $4, R2
 	CMP $0, R2
 	BEQ done5
-	ADD $80, R26, R6
+	ADD $96, R26, R6
 	NEG R2, R2
-	ADD R2<<2, R6, R22
-	FMOVQ (R22), F0
+	ADD R2<<2, R6, R24
+	FMOVQ (R24), F0
 	ADD R3<<2, R1, R16
 	FMOVS (R16), F1
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]
@@ -555,20 +641,20 @@ TEXT ·i32ToF32NEON(SB), NOSPLIT, $0-48
 	BLO end2
 
 loop1:
-	ADD R3<<2, R1, R23
-	FMOVQ (R23), F0
+	ADD R3<<2, R1, R25
+	FMOVQ (R25), F0
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	ADD R3<<2, R0, R24
-	FMOVQ F0, (R24)
-	FMOVQ 16(R23), F0
+	ADD R3<<2, R0, R19
+	FMOVQ F0, (R19)
+	FMOVQ 16(R25), F0
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ F0, 16(R24)
-	FMOVQ 32(R23), F0
+	FMOVQ F0, 16(R19)
+	FMOVQ 32(R25), F0
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ F0, 32(R24)
-	FMOVQ 48(R23), F0
+	FMOVQ F0, 32(R19)
+	FMOVQ 48(R25), F0
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ F0, 48(R24)
+	FMOVQ F0, 48(R19)
 	ADDS $16, R3
 	SUBS $16, R2
 	BHS loop1
@@ -579,11 +665,11 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R3<<2, R1, R25
-	FMOVQ (R25), F0
+	ADD R3<<2, R1, R20
+	FMOVQ (R20), F0
 	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	ADD R3<<2, R0, R19
-	FMOVQ F0, (R19)
+	ADD R3<<2, R0, R21
+	FMOVQ F0, (R21)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3
@@ -592,10 +678,10 @@ end4:
 	ADDS $4, R2
 	CMP $0, R2
 	BEQ done5
-	ADD $80, R26, R6
+	ADD $96, R26, R6
 	NEG R2, R2
-	ADD R2<<2, R6, R20
-	FMOVQ (R20), F0
+	ADD R2<<2, R6, R22
+	FMOVQ (R22), F0
 	ADD R3<<2, R1, R16
 	FMOVS (R16), F1
 	WORD $0x0e0c3c11 // umov w17, v0.s[1]

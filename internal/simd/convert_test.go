@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/internal/float16"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // TestHalfExhaustive checks every 16-bit pattern: that widening gives its
@@ -121,7 +122,7 @@ func TestHalfRounding(t *testing.T) {
 
 // TestConvertLevels runs the conversions at every length and level.
 func TestConvertLevels(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(21, 22))
 	for _, n := range lengths() {
 		x, ints, halves := make([]float32, n), make([]int32, n), make([]uint16, n)
@@ -136,7 +137,7 @@ func TestConvertLevels(t *testing.T) {
 		}
 		for name, f := range widening {
 			want := make([]float32, n)
-			level = Portable
+			level = isa.Portable
 			f(want)
 			for _, level = range Levels() {
 				got, check := guarded(t, n)
@@ -149,7 +150,7 @@ func TestConvertLevels(t *testing.T) {
 		}
 		for name, f := range map[string]func(dst []uint16, src []float32){"F32ToBF16": F32ToBF16, "F32ToF16": F32ToF16} {
 			want := make([]uint16, n)
-			level = Portable
+			level = isa.Portable
 			f(want, x)
 			for _, level = range Levels() {
 				got := make([]uint16, n+40)

@@ -4,229 +4,121 @@
 
 package simd
 
-func add(dst, a, b []float32) {
-	addGo(dst, a, b)
-}
+import "github.com/snug-ml/snug/internal/isa"
 
-func sub(dst, a, b []float32) {
-	subGo(dst, a, b)
-}
+var columns []isa.Level // no level has assembly
 
-func mul(dst, a, b []float32) {
-	mulGo(dst, a, b)
-}
+func add(dst, a, b []float32) { addGo(dst, a, b) }
 
-func div(dst, a, b []float32) {
-	divGo(dst, a, b)
-}
+func sub(dst, a, b []float32) { subGo(dst, a, b) }
 
-func minimum(dst, a, b []float32) {
-	minimumGo(dst, a, b)
-}
+func mul(dst, a, b []float32) { mulGo(dst, a, b) }
 
-func maximum(dst, a, b []float32) {
-	maximumGo(dst, a, b)
-}
+func div(dst, a, b []float32) { divGo(dst, a, b) }
 
-func addScalar(dst, a []float32, s float32) {
-	addScalarGo(dst, a, s)
-}
+func minimum(dst, a, b []float32) { minimumGo(dst, a, b) }
 
-func mulScalar(dst, a []float32, s float32) {
-	mulScalarGo(dst, a, s)
-}
+func maximum(dst, a, b []float32) { maximumGo(dst, a, b) }
 
-func axpy(dst, a []float32, s float32) {
-	axpyGo(dst, a, s)
-}
+func addScalar(dst, a []float32, s float32) { addScalarGo(dst, a, s) }
 
-func neg(dst, x []float32) {
-	negGo(dst, x)
-}
+func mulScalar(dst, a []float32, s float32) { mulScalarGo(dst, a, s) }
 
-func abs(dst, x []float32) {
-	absGo(dst, x)
-}
+func axpy(dst, a []float32, s float32) { axpyGo(dst, a, s) }
 
-func square(dst, x []float32) {
-	squareGo(dst, x)
-}
+func neg(dst, x []float32) { negGo(dst, x) }
 
-func sqrt(dst, x []float32) {
-	sqrtGo(dst, x)
-}
+func abs(dst, x []float32) { absGo(dst, x) }
 
-func rsqrt(dst, x []float32) {
-	rsqrtGo(dst, x)
-}
+func square(dst, x []float32) { squareGo(dst, x) }
 
-func recip(dst, x []float32) {
-	recipGo(dst, x)
-}
+func sqrt(dst, x []float32) { sqrtGo(dst, x) }
 
-func greaterZero(dst, x []float32) {
-	greaterZeroGo(dst, x)
-}
+func rsqrt(dst, x []float32) { rsqrtGo(dst, x) }
 
-func selectMask(dst, mask, a, b []float32) {
-	selectMaskGo(dst, mask, a, b)
-}
+func recip(dst, x []float32) { recipGo(dst, x) }
 
-func fill(dst []float32, v float32) {
-	fillGo(dst, v)
-}
+func greaterZero(dst, x []float32) { greaterZeroGo(dst, x) }
 
-func relu(dst, x []float32) {
-	reluGo(dst, x)
-}
+func selectMask(dst, mask, a, b []float32) { selectMaskGo(dst, mask, a, b) }
 
-func reluGrad(dst, x, dy []float32) {
-	reluGradGo(dst, x, dy)
-}
+func fill(dst []float32, v float32) { fillGo(dst, v) }
 
-func leakyRelu(dst, x []float32, slope float32) {
-	leakyReluGo(dst, x, slope)
-}
+func relu(dst, x []float32) { reluGo(dst, x) }
 
-func leakyReluGrad(dst, x, dy []float32, slope float32) {
-	leakyReluGradGo(dst, x, dy, slope)
-}
+func reluGrad(dst, x, dy []float32) { reluGradGo(dst, x, dy) }
 
-func routeMax(dst, grad, top, x []float32) {
-	routeMaxGo(dst, grad, top, x)
-}
+func leakyRelu(dst, x []float32, slope float32) { leakyReluGo(dst, x, slope) }
 
-func exp(dst, x []float32) {
-	expGo(dst, x)
-}
+func leakyReluGrad(dst, x, dy []float32, slope float32) { leakyReluGradGo(dst, x, dy, slope) }
 
-func log(dst, x []float32) {
-	logGo(dst, x)
-}
+func routeMax(dst, grad, top, x []float32) { routeMaxGo(dst, grad, top, x) }
 
-func tanh(dst, x []float32) {
-	tanhGo(dst, x)
-}
+func exp(dst, x []float32) { expGo(dst, x) }
 
-func sigmoid(dst, x []float32) {
-	sigmoidGo(dst, x)
-}
+func log(dst, x []float32) { logGo(dst, x) }
 
-func softplus(dst, x []float32) {
-	softplusGo(dst, x)
-}
+func tanh(dst, x []float32) { tanhGo(dst, x) }
 
-func sin(dst, x []float32) (beyond uint32) {
-	return sinGo(dst, x)
-}
+func sigmoid(dst, x []float32) { sigmoidGo(dst, x) }
 
-func cos(dst, x []float32) (beyond uint32) {
-	return cosGo(dst, x)
-}
+func softplus(dst, x []float32) { softplusGo(dst, x) }
 
-func gelu(dst, x []float32) {
-	geluGo(dst, x)
-}
+func sin(dst, x []float32) (beyond uint32) { return sinGo(dst, x) }
 
-func geluGrad(dst, x, dy []float32) {
-	geluGradGo(dst, x, dy)
-}
+func cos(dst, x []float32) (beyond uint32) { return cosGo(dst, x) }
 
-func geluTanh(dst, x []float32) {
-	geluTanhGo(dst, x)
-}
+func gelu(dst, x []float32) { geluGo(dst, x) }
 
-func geluTanhGrad(dst, x, dy []float32) {
-	geluTanhGradGo(dst, x, dy)
-}
+func geluGrad(dst, x, dy []float32) { geluGradGo(dst, x, dy) }
 
-func silu(dst, x []float32) {
-	siluGo(dst, x)
-}
+func geluTanh(dst, x []float32) { geluTanhGo(dst, x) }
 
-func siluGrad(dst, x, dy []float32) {
-	siluGradGo(dst, x, dy)
-}
+func geluTanhGrad(dst, x, dy []float32) { geluTanhGradGo(dst, x, dy) }
 
-func tanhGrad(dst, y, dy []float32) {
-	tanhGradGo(dst, y, dy)
-}
+func silu(dst, x []float32) { siluGo(dst, x) }
 
-func sigmoidGrad(dst, y, dy []float32) {
-	sigmoidGradGo(dst, y, dy)
-}
+func siluGrad(dst, x, dy []float32) { siluGradGo(dst, x, dy) }
 
-func elu(dst, x []float32, alpha float32) {
-	eluGo(dst, x, alpha)
-}
+func tanhGrad(dst, y, dy []float32) { tanhGradGo(dst, y, dy) }
 
-func eluGrad(dst, x, dy []float32, alpha float32) {
-	eluGradGo(dst, x, dy, alpha)
-}
+func sigmoidGrad(dst, y, dy []float32) { sigmoidGradGo(dst, y, dy) }
 
-func sum(x []float32) float32 {
-	return sumGo(x)
-}
+func elu(dst, x []float32, alpha float32) { eluGo(dst, x, alpha) }
 
-func dot(a, b []float32) float32 {
-	return dotGo(a, b)
-}
+func eluGrad(dst, x, dy []float32, alpha float32) { eluGradGo(dst, x, dy, alpha) }
 
-func sumF64(x []float32) float64 {
-	return sumF64Go(x)
-}
+func sum(x []float32) float32 { return sumGo(x) }
 
-func sumSqF64(x []float32) float64 {
-	return sumSqF64Go(x)
-}
+func dot(a, b []float32) float32 { return dotGo(a, b) }
 
-func maxValue(x []float32) float32 {
-	return maxValueGo(x)
-}
+func sumF64(x []float32) float64 { return sumF64Go(x) }
 
-func maxMagnitude(x []float32) float32 {
-	return maxMagnitudeGo(x)
-}
+func sumSqF64(x []float32) float64 { return sumSqF64Go(x) }
 
-func indexOf(x []float32, v float32) int {
-	return indexOfGo(x, v)
-}
+func maxValue(x []float32) float32 { return maxValueGo(x) }
 
-func matVec(y, w, x []float32) {
-	matVecGo(y, w, x)
-}
+func maxMagnitude(x []float32) float32 { return maxMagnitudeGo(x) }
 
-func matVecBF16(y []float32, w []uint16, x []float32) {
-	matVecBF16Go(y, w, x)
-}
+func indexOf(x []float32, v float32) int { return indexOfGo(x, v) }
 
-func expSubSum(dst, x []float32, m float32) float32 {
-	return expSubSumGo(dst, x, m)
-}
+func matVec(y, w, x []float32) { matVecGo(y, w, x) }
 
-func expSubSumOnly(x []float32, m float32) float32 {
-	return expSubSumOnlyGo(x, m)
-}
+func matVecBF16(y []float32, w []uint16, x []float32) { matVecBF16Go(y, w, x) }
 
-func expSubScale(dst, x []float32, m, scale float32) {
-	expSubScaleGo(dst, x, m, scale)
-}
+func expSubSum(dst, x []float32, m float32) float32 { return expSubSumGo(dst, x, m) }
 
-func subMul(dst, a, b []float32, s float32) {
-	subMulGo(dst, a, b, s)
-}
+func expSubSumOnly(x []float32, m float32) float32 { return expSubSumOnlyGo(x, m) }
 
-func sumSqDev(x []float32, mean float32) float32 {
-	return sumSqDevGo(x, mean)
-}
+func expSubScale(dst, x []float32, m, scale float32) { expSubScaleGo(dst, x, m, scale) }
 
-func norm(y, x []float32, mean, rstd float32) {
-	normGo(y, x, mean, rstd)
-}
+func subMul(dst, a, b []float32, s float32) { subMulGo(dst, a, b, s) }
 
-func normGamma(y, x, gamma []float32, mean, rstd float32) {
-	normGammaGo(y, x, gamma, mean, rstd)
-}
+func sumSqDev(x []float32, mean float32) float32 { return sumSqDevGo(x, mean) }
+
+func norm(y, x []float32, mean, rstd float32) { normGo(y, x, mean, rstd) }
+
+func normGamma(y, x, gamma []float32, mean, rstd float32) { normGammaGo(y, x, gamma, mean, rstd) }
 
 func normAffine(y, x, gamma, beta []float32, mean, rstd float32) {
 	normAffineGo(y, x, gamma, beta, mean, rstd)
@@ -244,9 +136,7 @@ func gradSumsAll(dgamma, dbeta, dy, x, gamma []float32, mean, rstd float32) (sg,
 	return gradSumsAllGo(dgamma, dbeta, dy, x, gamma, mean, rstd)
 }
 
-func gammaGrad(acc, dy, x []float32, mean, rstd float32) {
-	gammaGradGo(acc, dy, x, mean, rstd)
-}
+func gammaGrad(acc, dy, x []float32, mean, rstd float32) { gammaGradGo(acc, dy, x, mean, rstd) }
 
 func gradInput(dx, dy, x []float32, mean, rstd, c, cx float32) {
 	gradInputGo(dx, dy, x, mean, rstd, c, cx)
@@ -256,13 +146,9 @@ func gradInputGamma(dx, dy, x, gamma []float32, mean, rstd, c, cx float32) {
 	gradInputGammaGo(dx, dy, x, gamma, mean, rstd, c, cx)
 }
 
-func sumBF16(x []uint16) float32 {
-	return sumBF16Go(x)
-}
+func sumBF16(x []uint16) float32 { return sumBF16Go(x) }
 
-func sumSqDevBF16(x []uint16, mean float32) float32 {
-	return sumSqDevBF16Go(x, mean)
-}
+func sumSqDevBF16(x []uint16, mean float32) float32 { return sumSqDevBF16Go(x, mean) }
 
 func normAffineBF16(y, x []uint16, gamma, beta []float32, mean, rstd float32) {
 	normAffineBF16Go(y, x, gamma, beta, mean, rstd)
@@ -280,53 +166,35 @@ func gradInputGammaAddBF16(dx, dy, x, addend []uint16, gamma []float32, mean, rs
 	gradInputGammaAddBF16Go(dx, dy, x, addend, gamma, mean, rstd, c, cx)
 }
 
-func addRows(acc, x []float32, rows, stride int) {
-	addRowsGo(acc, x, rows, stride)
-}
+func addRows(acc, x []float32, rows, stride int) { addRowsGo(acc, x, rows, stride) }
 
-func addRowsBF16(acc []float32, x []uint16, rows, stride int) {
-	addRowsBF16Go(acc, x, rows, stride)
-}
+func addRowsBF16(acc []float32, x []uint16, rows, stride int) { addRowsBF16Go(acc, x, rows, stride) }
 
-func columnSqDev(acc, x, mean []float32) {
-	columnSqDevGo(acc, x, mean)
-}
+func columnSqDev(acc, x, mean []float32) { columnSqDevGo(acc, x, mean) }
 
-func columnSqDevBF16(acc []float32, x []uint16, mean []float32) {
-	columnSqDevBF16Go(acc, x, mean)
-}
+func columnSqDevBF16(acc []float32, x []uint16, mean []float32) { columnSqDevBF16Go(acc, x, mean) }
 
-func columnNorm(y, x, mean, scale, shift []float32) {
-	columnNormGo(y, x, mean, scale, shift)
-}
+func columnNorm(y, x, mean, scale, shift []float32) { columnNormGo(y, x, mean, scale, shift) }
 
 func columnNormBF16(y, x []uint16, mean, scale, shift []float32) {
 	columnNormBF16Go(y, x, mean, scale, shift)
 }
 
-func columnGradSums(sum, dot, dy, x, mean []float32) {
-	columnGradSumsGo(sum, dot, dy, x, mean)
-}
+func columnGradSums(sum, dot, dy, x, mean []float32) { columnGradSumsGo(sum, dot, dy, x, mean) }
 
 func columnGradSumsBF16(sum, dot []float32, dy, x []uint16, mean []float32) {
 	columnGradSumsBF16Go(sum, dot, dy, x, mean)
 }
 
-func columnNormGrad(dx, dy, x, mean, a, b, c []float32) {
-	columnNormGradGo(dx, dy, x, mean, a, b, c)
-}
+func columnNormGrad(dx, dy, x, mean, a, b, c []float32) { columnNormGradGo(dx, dy, x, mean, a, b, c) }
 
 func columnNormGradBF16(dx, dy, x []uint16, mean, a, b, c []float32) {
 	columnNormGradBF16Go(dx, dy, x, mean, a, b, c)
 }
 
-func maxPool(dst, x0, x1 []float32, ch int) {
-	maxPoolGo(dst, x0, x1, ch)
-}
+func maxPool(dst, x0, x1 []float32, ch int) { maxPoolGo(dst, x0, x1, ch) }
 
-func maxPoolBF16(dst, x0, x1 []uint16, ch int) {
-	maxPoolBF16Go(dst, x0, x1, ch)
-}
+func maxPoolBF16(dst, x0, x1 []uint16, ch int) { maxPoolBF16Go(dst, x0, x1, ch) }
 
 func maxPoolGrad(dx0, dx1, dy, y, x0, x1 []float32, ch int) {
 	maxPoolGradGo(dx0, dx1, dy, y, x0, x1, ch)
@@ -340,73 +208,43 @@ func rotateHalf(d0, d1, x0, x1, cos, sin []float32, dir float32) {
 	rotateHalfGo(d0, d1, x0, x1, cos, sin, dir)
 }
 
-func adamw(w, g, m, v []float32, s *[8]float32) {
-	adamwGo(w, g, m, v, s)
-}
+func adamw(w, g, m, v []float32, s *[8]float32) { adamwGo(w, g, m, v, s) }
 
-func lion(w, g, m []float32, s *[8]float32) {
-	lionGo(w, g, m, s)
-}
+func lion(w, g, m []float32, s *[8]float32) { lionGo(w, g, m, s) }
 
 func decode8(dst []float32, codes []uint8, t *[6402]uint32, scale float32) {
 	decode8Go(dst, codes, t, scale)
 }
 
-func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
-	encode8Go(codes, x, t, inv)
-}
+func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) { encode8Go(codes, x, t, inv) }
 
 func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
 	integers8Go(dst, codes, scale, unit)
 }
 
-func bf16ToF32(dst []float32, src []uint16) {
-	bf16ToF32Go(dst, src)
-}
+func bf16ToF32(dst []float32, src []uint16) { bf16ToF32Go(dst, src) }
 
-func f32ToBF16(dst []uint16, src []float32) {
-	f32ToBF16Go(dst, src)
-}
+func f32ToBF16(dst []uint16, src []float32) { f32ToBF16Go(dst, src) }
 
-func stochasticBF16(dst []uint16, src []float32, random []uint16) {
-	stochasticBF16Go(dst, src, random)
-}
+func stochasticBF16(dst []uint16, src []float32, random []uint16) { stochasticBF16Go(dst, src, random) }
 
-func f16ToF32(dst []float32, src []uint16) {
-	f16ToF32Go(dst, src)
-}
+func f16ToF32(dst []float32, src []uint16) { f16ToF32Go(dst, src) }
 
-func f32ToF16(dst []uint16, src []float32) {
-	f32ToF16Go(dst, src)
-}
+func f32ToF16(dst []uint16, src []float32) { f32ToF16Go(dst, src) }
 
-func roundBF16(dst, src []float32) {
-	roundBF16Go(dst, src)
-}
+func roundBF16(dst, src []float32) { roundBF16Go(dst, src) }
 
-func roundF16(dst, src []float32) {
-	roundF16Go(dst, src)
-}
+func roundF16(dst, src []float32) { roundF16Go(dst, src) }
 
-func i32ToF32(dst []float32, src []int32) {
-	i32ToF32Go(dst, src)
-}
+func i32ToF32(dst []float32, src []int32) { i32ToF32Go(dst, src) }
 
-func philox(dst []uint32, seed, stream, block uint64) {
-	philoxGo(dst, seed, stream, block)
-}
+func philox(dst []uint32, seed, stream, block uint64) { philoxGo(dst, seed, stream, block) }
 
-func uniform(dst []float32) {
-	uniformGo(dst)
-}
+func uniform(dst []float32) { uniformGo(dst) }
 
-func dropout(dst []float32, keep, scale float32) {
-	dropoutGo(dst, keep, scale)
-}
+func dropout(dst []float32, keep, scale float32) { dropoutGo(dst, keep, scale) }
 
-func boxMuller(dst []float32) {
-	boxMullerGo(dst)
-}
+func boxMuller(dst []float32) { boxMullerGo(dst) }
 
 func transpose32(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	transpose32Go(dst, dstStride, src, srcStride, rows, cols)

@@ -222,99 +222,229 @@ DATA constants<>+864(SB)/4, $0x00000001
 DATA constants<>+868(SB)/4, $0x00000001
 DATA constants<>+872(SB)/4, $0x00000001
 DATA constants<>+876(SB)/4, $0x00000001
-DATA constants<>+880(SB)/4, $0x41680000
-DATA constants<>+884(SB)/4, $0x41680000
-DATA constants<>+888(SB)/4, $0x41680000
-DATA constants<>+892(SB)/4, $0x41680000
-DATA constants<>+896(SB)/4, $0xc1680000
-DATA constants<>+900(SB)/4, $0xc1680000
-DATA constants<>+904(SB)/4, $0xc1680000
-DATA constants<>+908(SB)/4, $0xc1680000
-DATA constants<>+912(SB)/4, $0x3f19999a
-DATA constants<>+916(SB)/4, $0x3f19999a
-DATA constants<>+920(SB)/4, $0x3f19999a
-DATA constants<>+924(SB)/4, $0x3f19999a
-DATA constants<>+928(SB)/4, $0x3de67563
-DATA constants<>+932(SB)/4, $0x3de67563
-DATA constants<>+936(SB)/4, $0x3de67563
-DATA constants<>+940(SB)/4, $0x3de67563
-DATA constants<>+944(SB)/4, $0xbec81f2c
-DATA constants<>+948(SB)/4, $0xbec81f2c
-DATA constants<>+952(SB)/4, $0xbec81f2c
-DATA constants<>+956(SB)/4, $0xbec81f2c
-DATA constants<>+960(SB)/4, $0x3f0691c2
-DATA constants<>+964(SB)/4, $0x3f0691c2
-DATA constants<>+968(SB)/4, $0x3f0691c2
-DATA constants<>+972(SB)/4, $0x3f0691c2
-DATA constants<>+976(SB)/4, $0xbecedcb2
-DATA constants<>+980(SB)/4, $0xbecedcb2
-DATA constants<>+984(SB)/4, $0xbecedcb2
-DATA constants<>+988(SB)/4, $0xbecedcb2
-DATA constants<>+992(SB)/4, $0x3e57ef33
-DATA constants<>+996(SB)/4, $0x3e57ef33
-DATA constants<>+1000(SB)/4, $0x3e57ef33
-DATA constants<>+1004(SB)/4, $0x3e57ef33
-DATA constants<>+1008(SB)/4, $0xbcbc812b
-DATA constants<>+1012(SB)/4, $0xbcbc812b
-DATA constants<>+1016(SB)/4, $0xbcbc812b
-DATA constants<>+1020(SB)/4, $0xbcbc812b
-DATA constants<>+1024(SB)/4, $0x3d151dec
-DATA constants<>+1028(SB)/4, $0x3d151dec
-DATA constants<>+1032(SB)/4, $0x3d151dec
-DATA constants<>+1036(SB)/4, $0x3d151dec
-DATA constants<>+1040(SB)/4, $0xbce51d8e
-DATA constants<>+1044(SB)/4, $0xbce51d8e
-DATA constants<>+1048(SB)/4, $0xbce51d8e
-DATA constants<>+1052(SB)/4, $0xbce51d8e
-DATA constants<>+1056(SB)/4, $0xbe0a91a2
-DATA constants<>+1060(SB)/4, $0xbe0a91a2
-DATA constants<>+1064(SB)/4, $0xbe0a91a2
-DATA constants<>+1068(SB)/4, $0xbe0a91a2
-DATA constants<>+1072(SB)/4, $0xbe28dcae
-DATA constants<>+1076(SB)/4, $0xbe28dcae
-DATA constants<>+1080(SB)/4, $0xbe28dcae
-DATA constants<>+1084(SB)/4, $0xbe28dcae
-DATA constants<>+1088(SB)/4, $0x3ecc422a
-DATA constants<>+1092(SB)/4, $0x3ecc422a
-DATA constants<>+1096(SB)/4, $0x3ecc422a
-DATA constants<>+1100(SB)/4, $0x3ecc422a
-DATA constants<>+1104(SB)/4, $0x41a00000
-DATA constants<>+1108(SB)/4, $0x41a00000
-DATA constants<>+1112(SB)/4, $0x41a00000
-DATA constants<>+1116(SB)/4, $0x41a00000
-DATA constants<>+1120(SB)/4, $0xc1a00000
-DATA constants<>+1124(SB)/4, $0xc1a00000
-DATA constants<>+1128(SB)/4, $0xc1a00000
-DATA constants<>+1132(SB)/4, $0xc1a00000
-DATA constants<>+1136(SB)/4, $0x3fcc422a
-DATA constants<>+1140(SB)/4, $0x3fcc422a
-DATA constants<>+1144(SB)/4, $0x3fcc422a
-DATA constants<>+1148(SB)/4, $0x3fcc422a
-DATA constants<>+1152(SB)/4, $0x3d922279
-DATA constants<>+1156(SB)/4, $0x3d922279
-DATA constants<>+1160(SB)/4, $0x3d922279
-DATA constants<>+1164(SB)/4, $0x3d922279
-DATA constants<>+1168(SB)/4, $0x3e5b33b6
-DATA constants<>+1172(SB)/4, $0x3e5b33b6
-DATA constants<>+1176(SB)/4, $0x3e5b33b6
-DATA constants<>+1180(SB)/4, $0x3e5b33b6
-DATA constants<>+1184(SB)/4, $0x42d00000
-DATA constants<>+1188(SB)/4, $0x42d00000
-DATA constants<>+1192(SB)/4, $0x42d00000
-DATA constants<>+1196(SB)/4, $0x42d00000
-DATA constants<>+1200(SB)/4, $0xc1d00000
-DATA constants<>+1204(SB)/4, $0xc1d00000
-DATA constants<>+1208(SB)/4, $0xc1d00000
-DATA constants<>+1212(SB)/4, $0xc1d00000
-DATA constants<>+1216(SB)/4, $0x00000001
-DATA constants<>+1220(SB)/4, $0x00000002
-DATA constants<>+1224(SB)/4, $0x00000004
-DATA constants<>+1228(SB)/4, $0x00000008
-GLOBL constants<>(SB), RODATA|NOPTR, $1232
+DATA constants<>+880(SB)/4, $0x40d5c000
+DATA constants<>+884(SB)/4, $0x40d5c000
+DATA constants<>+888(SB)/4, $0x40d5c000
+DATA constants<>+892(SB)/4, $0x40d5c000
+DATA constants<>+896(SB)/4, $0x3ee41c80
+DATA constants<>+900(SB)/4, $0x3ee41c80
+DATA constants<>+904(SB)/4, $0x3ee41c80
+DATA constants<>+908(SB)/4, $0x3ee41c80
+DATA constants<>+912(SB)/4, $0x3f8fb824
+DATA constants<>+916(SB)/4, $0x3f8fb824
+DATA constants<>+920(SB)/4, $0x3f8fb824
+DATA constants<>+924(SB)/4, $0x3f8fb824
+DATA constants<>+928(SB)/4, $0x3f640000
+DATA constants<>+932(SB)/4, $0x3f640000
+DATA constants<>+936(SB)/4, $0x3f640000
+DATA constants<>+940(SB)/4, $0x3f640000
+DATA constants<>+944(SB)/4, $0x00000000
+DATA constants<>+948(SB)/4, $0x3e3f0af2
+DATA constants<>+952(SB)/4, $0x3d19564b
+DATA constants<>+956(SB)/4, $0x3b772a37
+DATA constants<>+960(SB)/4, $0x39409787
+DATA constants<>+964(SB)/4, $0x368dfc13
+DATA constants<>+968(SB)/4, $0x3343836f
+DATA constants<>+972(SB)/4, $0x2f795abd
+DATA constants<>+976(SB)/4, $0x00000000
+DATA constants<>+980(SB)/4, $0xbe89624b
+DATA constants<>+984(SB)/4, $0xbda735f0
+DATA constants<>+988(SB)/4, $0xbc382251
+DATA constants<>+992(SB)/4, $0xba377646
+DATA constants<>+996(SB)/4, $0xb7a562ed
+DATA constants<>+1000(SB)/4, $0xb486e673
+DATA constants<>+1004(SB)/4, $0xb0c747ec
+DATA constants<>+1008(SB)/4, $0x00000000
+DATA constants<>+1012(SB)/4, $0x3df4b708
+DATA constants<>+1016(SB)/4, $0x3d94ec11
+DATA constants<>+1020(SB)/4, $0x3c75fdcd
+DATA constants<>+1024(SB)/4, $0x3aa3654f
+DATA constants<>+1028(SB)/4, $0x38381ff7
+DATA constants<>+1032(SB)/4, $0x35341e31
+DATA constants<>+1036(SB)/4, $0x31997f15
+DATA constants<>+1040(SB)/4, $0x00000000
+DATA constants<>+1044(SB)/4, $0x3c177d2c
+DATA constants<>+1048(SB)/4, $0xbcf2359a
+DATA constants<>+1052(SB)/4, $0xbc3c6673
+DATA constants<>+1056(SB)/4, $0xbab2bee5
+DATA constants<>+1060(SB)/4, $0xb881bbd9
+DATA constants<>+1064(SB)/4, $0xb59b8cf0
+DATA constants<>+1068(SB)/4, $0xb228a3b3
+DATA constants<>+1072(SB)/4, $0x00000000
+DATA constants<>+1076(SB)/4, $0xbcb41d8d
+DATA constants<>+1080(SB)/4, $0x3a8a250b
+DATA constants<>+1084(SB)/4, $0x3ba9a399
+DATA constants<>+1088(SB)/4, $0x3a83f33e
+DATA constants<>+1092(SB)/4, $0x38815cf1
+DATA constants<>+1096(SB)/4, $0x35bb0533
+DATA constants<>+1100(SB)/4, $0x321649bf
+DATA constants<>+1104(SB)/4, $0x00000000
+DATA constants<>+1108(SB)/4, $0x3b21f5b9
+DATA constants<>+1112(SB)/4, $0x3b861509
+DATA constants<>+1116(SB)/4, $0xba899ed1
+DATA constants<>+1120(SB)/4, $0xba067f9e
+DATA constants<>+1124(SB)/4, $0xb83caeff
+DATA constants<>+1128(SB)/4, $0xb5ca243e
+DATA constants<>+1132(SB)/4, $0xb3145d28
+DATA constants<>+1136(SB)/4, $0x00000000
+DATA constants<>+1140(SB)/4, $0x3b1dcf19
+DATA constants<>+1144(SB)/4, $0xbaa59606
+DATA constants<>+1148(SB)/4, $0xb98229d7
+DATA constants<>+1152(SB)/4, $0x39320c61
+DATA constants<>+1156(SB)/4, $0x37e4461d
+DATA constants<>+1160(SB)/4, $0x352a6192
+DATA constants<>+1164(SB)/4, $0xb308b3d2
+DATA constants<>+1168(SB)/4, $0x00000000
+DATA constants<>+1172(SB)/4, $0xba61f443
+DATA constants<>+1176(SB)/4, $0xb640c606
+DATA constants<>+1180(SB)/4, $0x39331917
+DATA constants<>+1184(SB)/4, $0xb7d491ad
+DATA constants<>+1188(SB)/4, $0xb708c576
+DATA constants<>+1192(SB)/4, $0xb5a1a67e
+DATA constants<>+1196(SB)/4, $0xb3a7cdf5
+DATA constants<>+1200(SB)/4, $0x00000000
+DATA constants<>+1204(SB)/4, $0xb9dfcdf8
+DATA constants<>+1208(SB)/4, $0x39a47474
+DATA constants<>+1212(SB)/4, $0xb8bae638
+DATA constants<>+1216(SB)/4, $0xb6aa884b
+DATA constants<>+1220(SB)/4, $0x36c4bad9
+DATA constants<>+1224(SB)/4, $0xb4802291
+DATA constants<>+1228(SB)/4, $0xb354f665
+DATA constants<>+1232(SB)/4, $0x00000000
+DATA constants<>+1236(SB)/4, $0xb7d72930
+DATA constants<>+1240(SB)/4, $0x3858d0c3
+DATA constants<>+1244(SB)/4, $0xb8084a9c
+DATA constants<>+1248(SB)/4, $0x36ff25b1
+DATA constants<>+1252(SB)/4, $0x3510d6ee
+DATA constants<>+1256(SB)/4, $0xb4ca55b6
+DATA constants<>+1260(SB)/4, $0xb2e61ef7
+DATA constants<>+1264(SB)/4, $0x00000007
+DATA constants<>+1268(SB)/4, $0x00000007
+DATA constants<>+1272(SB)/4, $0x00000007
+DATA constants<>+1276(SB)/4, $0x00000007
+DATA constants<>+1280(SB)/4, $0x03020100
+DATA constants<>+1284(SB)/4, $0x03020100
+DATA constants<>+1288(SB)/4, $0x03020100
+DATA constants<>+1292(SB)/4, $0x03020100
+DATA constants<>+1296(SB)/4, $0x04040404
+DATA constants<>+1300(SB)/4, $0x04040404
+DATA constants<>+1304(SB)/4, $0x04040404
+DATA constants<>+1308(SB)/4, $0x04040404
+DATA constants<>+1312(SB)/4, $0x00000000
+DATA constants<>+1316(SB)/4, $0xbd56b090
+DATA constants<>+1320(SB)/4, $0xbddd2cef
+DATA constants<>+1324(SB)/4, $0xbcd71891
+DATA constants<>+1328(SB)/4, $0xbb175bdf
+DATA constants<>+1332(SB)/4, $0xb8af3f63
+DATA constants<>+1336(SB)/4, $0xb5ae19fe
+DATA constants<>+1340(SB)/4, $0xb21713f9
+DATA constants<>+1344(SB)/4, $0x00000000
+DATA constants<>+1348(SB)/4, $0xbea5cb0d
+DATA constants<>+1352(SB)/4, $0x3dc41cef
+DATA constants<>+1356(SB)/4, $0x3d6c9016
+DATA constants<>+1360(SB)/4, $0x3bf52e8a
+DATA constants<>+1364(SB)/4, $0x39b84f78
+DATA constants<>+1368(SB)/4, $0x36dfe4bc
+DATA constants<>+1372(SB)/4, $0x336ba373
+DATA constants<>+1376(SB)/4, $0x00000000
+DATA constants<>+1380(SB)/4, $0x3ec43025
+DATA constants<>+1384(SB)/4, $0x3d765829
+DATA constants<>+1388(SB)/4, $0xbd4105d7
+DATA constants<>+1392(SB)/4, $0xbc318a54
+DATA constants<>+1396(SB)/4, $0xba361a5c
+DATA constants<>+1400(SB)/4, $0xb78a4455
+DATA constants<>+1404(SB)/4, $0xb405ae69
+DATA constants<>+1408(SB)/4, $0x00000000
+DATA constants<>+1412(SB)/4, $0xbd2917ec
+DATA constants<>+1416(SB)/4, $0xbde30538
+DATA constants<>+1420(SB)/4, $0x3c19cd68
+DATA constants<>+1424(SB)/4, $0x3c116d50
+DATA constants<>+1428(SB)/4, $0x3a5f5d95
+DATA constants<>+1432(SB)/4, $0x37d9c57a
+DATA constants<>+1436(SB)/4, $0x351c47ba
+DATA constants<>+1440(SB)/4, $0x00000000
+DATA constants<>+1444(SB)/4, $0xbdc9f4c8
+DATA constants<>+1448(SB)/4, $0x3d28bb3a
+DATA constants<>+1452(SB)/4, $0x3c4762d7
+DATA constants<>+1456(SB)/4, $0xbb893875
+DATA constants<>+1460(SB)/4, $0xba34daf9
+DATA constants<>+1464(SB)/4, $0xb7f393bd
+DATA constants<>+1468(SB)/4, $0x354b9948
+DATA constants<>+1472(SB)/4, $0x00000000
+DATA constants<>+1476(SB)/4, $0x3ceaba64
+DATA constants<>+1480(SB)/4, $0x3c19fa1b
+DATA constants<>+1484(SB)/4, $0xbc17ee0a
+DATA constants<>+1488(SB)/4, $0x3997d429
+DATA constants<>+1492(SB)/4, $0x39f2f4e7
+DATA constants<>+1496(SB)/4, $0x37cb2de2
+DATA constants<>+1500(SB)/4, $0x364b36f4
+DATA constants<>+1504(SB)/4, $0x00000000
+DATA constants<>+1508(SB)/4, $0x3c586a6f
+DATA constants<>+1512(SB)/4, $0xbc44886f
+DATA constants<>+1516(SB)/4, $0x3b5d54c4
+DATA constants<>+1520(SB)/4, $0x388ec959
+DATA constants<>+1524(SB)/4, $0xb8812873
+DATA constants<>+1528(SB)/4, $0xb78e3cd7
+DATA constants<>+1532(SB)/4, $0x363115cf
+DATA constants<>+1536(SB)/4, $0x00000000
+DATA constants<>+1540(SB)/4, $0xbc04bf93
+DATA constants<>+1544(SB)/4, $0x3a82f72f
+DATA constants<>+1548(SB)/4, $0x3ad23612
+DATA constants<>+1552(SB)/4, $0xba66745a
+DATA constants<>+1556(SB)/4, $0x390c6d27
+DATA constants<>+1560(SB)/4, $0x36c36399
+DATA constants<>+1564(SB)/4, $0x35f9a43c
+DATA constants<>+1568(SB)/4, $0x00000000
+DATA constants<>+1572(SB)/4, $0xbb43cfd4
+DATA constants<>+1576(SB)/4, $0x3acff4b8
+DATA constants<>+1580(SB)/4, $0xb99910ae
+DATA constants<>+1584(SB)/4, $0xb8ee0cdd
+DATA constants<>+1588(SB)/4, $0x387f50bd
+DATA constants<>+1592(SB)/4, $0xb6ab070d
+DATA constants<>+1596(SB)/4, $0x00000000
+DATA constants<>+1600(SB)/4, $0x41a00000
+DATA constants<>+1604(SB)/4, $0x41a00000
+DATA constants<>+1608(SB)/4, $0x41a00000
+DATA constants<>+1612(SB)/4, $0x41a00000
+DATA constants<>+1616(SB)/4, $0xc1a00000
+DATA constants<>+1620(SB)/4, $0xc1a00000
+DATA constants<>+1624(SB)/4, $0xc1a00000
+DATA constants<>+1628(SB)/4, $0xc1a00000
+DATA constants<>+1632(SB)/4, $0x3fcc422a
+DATA constants<>+1636(SB)/4, $0x3fcc422a
+DATA constants<>+1640(SB)/4, $0x3fcc422a
+DATA constants<>+1644(SB)/4, $0x3fcc422a
+DATA constants<>+1648(SB)/4, $0x3d922279
+DATA constants<>+1652(SB)/4, $0x3d922279
+DATA constants<>+1656(SB)/4, $0x3d922279
+DATA constants<>+1660(SB)/4, $0x3d922279
+DATA constants<>+1664(SB)/4, $0x3e5b33b6
+DATA constants<>+1668(SB)/4, $0x3e5b33b6
+DATA constants<>+1672(SB)/4, $0x3e5b33b6
+DATA constants<>+1676(SB)/4, $0x3e5b33b6
+DATA constants<>+1680(SB)/4, $0x42d00000
+DATA constants<>+1684(SB)/4, $0x42d00000
+DATA constants<>+1688(SB)/4, $0x42d00000
+DATA constants<>+1692(SB)/4, $0x42d00000
+DATA constants<>+1696(SB)/4, $0xc1d00000
+DATA constants<>+1700(SB)/4, $0xc1d00000
+DATA constants<>+1704(SB)/4, $0xc1d00000
+DATA constants<>+1708(SB)/4, $0xc1d00000
+DATA constants<>+1712(SB)/4, $0x00000001
+DATA constants<>+1716(SB)/4, $0x00000002
+DATA constants<>+1720(SB)/4, $0x00000004
+DATA constants<>+1724(SB)/4, $0x00000008
+GLOBL constants<>(SB), RODATA|NOPTR, $1728
 
 // func expNEON(dst []float32, x []float32)
 TEXT ·expNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -324,49 +454,40 @@ TEXT ·expNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R19
-	FMOVQ (R19), F0
-	FMOVQ 0(R26), F1
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
-	FMOVQ 16(R26), F1
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
-	FMOVQ 32(R26), F1
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc01 // fmla v1.4s, v0.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed422 // fsub v2.4s, v1.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc40 // fmls v0.4s, v2.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc40 // fmls v0.4s, v2.4s, v29.4s
-	FMOVQ 96(R26), F2
-	FMOVQ 112(R26), F3
-	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
-	FMOVQ 128(R26), F2
-	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
-	FMOVQ 144(R26), F3
-	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
-	FMOVQ 160(R26), F2
-	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
-	FMOVQ 176(R26), F2
-	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8420 // sub v0.4s, v1.4s, v30.4s
-	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
-	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
+	FMOVQ (R19), F6
+	WORD $0x4ea6f406 // fmin v6.4s, v0.4s, v6.4s
+	WORD $0x4e26f426 // fmax v6.4s, v1.4s, v6.4s
+	FMOVQ 32(R26), F7
+	WORD $0x4e23ccc7 // fmla v7.4s, v6.4s, v3.4s
+	WORD $0x4ea2d4e8 // fsub v8.4s, v7.4s, v2.4s
+	WORD $0x4ea4cd06 // fmls v6.4s, v8.4s, v4.4s
+	WORD $0x4ea5cd06 // fmls v6.4s, v8.4s, v5.4s
+	FMOVQ 96(R26), F8
+	FMOVQ 112(R26), F9
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	FMOVQ 128(R26), F8
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	FMOVQ 144(R26), F9
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	FMOVQ 160(R26), F8
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e26cd09 // fmla v9.4s, v8.4s, v6.4s
+	FMOVQ 176(R26), F8
+	WORD $0x4e26cd28 // fmla v8.4s, v9.4s, v6.4s
+	WORD $0x6ea284e6 // sub v6.4s, v7.4s, v2.4s
+	WORD $0x4f3f04c7 // sshr v7.4s, v6.4s, #1
+	WORD $0x6ea784c6 // sub v6.4s, v6.4s, v7.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
-	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
+	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
 	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
+	FMOVQ F6, (R20)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -378,69 +499,60 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R21
-	FMOVQ (R21), F0
+	FMOVQ (R21), F6
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
-	FMOVQ 0(R26), F2
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
+	WORD $0x4ea7f400 // fmin v0.4s, v0.4s, v7.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d423 // fsub v3.4s, v1.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
 	FMOVQ 96(R26), F3
 	FMOVQ 112(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
 	FMOVQ 128(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
 	FMOVQ 144(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
 	FMOVQ 160(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
 	FMOVQ 176(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
 	FMOVQ 176(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8441 // sub v1.4s, v2.4s, v30.4s
-	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
-	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x6ea28420 // sub v0.4s, v1.4s, v2.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
 	FMOVQ 192(R26), F30
 	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
 	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
+	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -450,6 +562,12 @@ done3:
 // func logNEON(dst []float32, x []float32)
 TEXT ·logNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 240(R26), F0
+	FMOVQ 256(R26), F1
+	FMOVQ 272(R26), F2
+	FMOVQ 288(R26), F3
+	FMOVQ 176(R26), F4
+	FMOVQ 304(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -459,61 +577,54 @@ TEXT ·logNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R22
-	FMOVQ (R22), F0
-	FMOVQ 240(R26), F1
-	WORD $0x6ea0e421 // fcmgt v1.4s, v1.4s, v0.4s
-	FMOVQ 256(R26), F30
-	WORD $0x6e3edc02 // fmul v2.4s, v0.4s, v30.4s
-	WORD $0x6ee11c02 // bif v2.16b, v0.16b, v1.16b
-	FMOVQ 272(R26), F30
-	WORD $0x6ebe8443 // sub v3.4s, v2.4s, v30.4s
-	WORD $0x4f290463 // sshr v3.4s, v3.4s, #23
-	WORD $0x4f375464 // shl v4.4s, v3.4s, #23
-	WORD $0x6ea48442 // sub v2.4s, v2.4s, v4.4s
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	FMOVQ 288(R26), F30
-	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
-	WORD $0x4ea1d461 // fsub v1.4s, v3.4s, v1.4s
-	FMOVQ 176(R26), F30
-	WORD $0x4ebed442 // fsub v2.4s, v2.4s, v30.4s
-	FMOVQ 304(R26), F3
-	FMOVQ 320(R26), F4
-	WORD $0x4e22cc64 // fmla v4.4s, v3.4s, v2.4s
-	FMOVQ 336(R26), F3
-	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
-	FMOVQ 352(R26), F4
-	WORD $0x4e22cc64 // fmla v4.4s, v3.4s, v2.4s
-	FMOVQ 368(R26), F3
-	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
-	FMOVQ 384(R26), F4
-	WORD $0x4e22cc64 // fmla v4.4s, v3.4s, v2.4s
-	FMOVQ 400(R26), F3
-	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
-	FMOVQ 416(R26), F4
-	WORD $0x4e22cc64 // fmla v4.4s, v3.4s, v2.4s
-	FMOVQ 432(R26), F3
-	WORD $0x4e22cc83 // fmla v3.4s, v4.4s, v2.4s
-	WORD $0x6e22dc44 // fmul v4.4s, v2.4s, v2.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	FMOVQ (R22), F5
+	WORD $0x6ea5e406 // fcmgt v6.4s, v0.4s, v5.4s
+	WORD $0x6e21dca7 // fmul v7.4s, v5.4s, v1.4s
+	WORD $0x6ee61ca7 // bif v7.16b, v5.16b, v6.16b
+	WORD $0x6ea284e8 // sub v8.4s, v7.4s, v2.4s
+	WORD $0x4f290508 // sshr v8.4s, v8.4s, #23
+	WORD $0x4f375509 // shl v9.4s, v8.4s, #23
+	WORD $0x6ea984e7 // sub v7.4s, v7.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e231cc6 // and v6.16b, v6.16b, v3.16b
+	WORD $0x4ea6d506 // fsub v6.4s, v8.4s, v6.4s
+	WORD $0x4ea4d4e7 // fsub v7.4s, v7.4s, v4.4s
+	FMOVQ 304(R26), F8
+	FMOVQ 320(R26), F9
+	WORD $0x4e27cd09 // fmla v9.4s, v8.4s, v7.4s
+	FMOVQ 336(R26), F8
+	WORD $0x4e27cd28 // fmla v8.4s, v9.4s, v7.4s
+	FMOVQ 352(R26), F9
+	WORD $0x4e27cd09 // fmla v9.4s, v8.4s, v7.4s
+	FMOVQ 368(R26), F8
+	WORD $0x4e27cd28 // fmla v8.4s, v9.4s, v7.4s
+	FMOVQ 384(R26), F9
+	WORD $0x4e27cd09 // fmla v9.4s, v8.4s, v7.4s
+	FMOVQ 400(R26), F8
+	WORD $0x4e27cd28 // fmla v8.4s, v9.4s, v7.4s
+	FMOVQ 416(R26), F9
+	WORD $0x4e27cd09 // fmla v9.4s, v8.4s, v7.4s
+	FMOVQ 432(R26), F8
+	WORD $0x4e27cd28 // fmla v8.4s, v9.4s, v7.4s
+	WORD $0x6e27dce9 // fmul v9.4s, v7.4s, v7.4s
+	WORD $0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
 	FMOVQ 80(R26), F29
-	WORD $0x4e3dcc23 // fmla v3.4s, v1.4s, v29.4s
-	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e3dccc8 // fmla v8.4s, v6.4s, v29.4s
+	WORD $0x4e27d507 // fadd v7.4s, v8.4s, v7.4s
 	FMOVQ 64(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 448(R26), F1
-	WORD $0x4e21e401 // fcmeq v1.4s, v0.4s, v1.4s
-	WORD $0x6e621c01 // bsl v1.16b, v0.16b, v2.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x4e22e402 // fcmeq v2.4s, v0.4s, v2.4s
+	WORD $0x4e3dccc7 // fmla v7.4s, v6.4s, v29.4s
+	FMOVQ 448(R26), F6
+	WORD $0x4e26e4a6 // fcmeq v6.4s, v5.4s, v6.4s
+	WORD $0x6e671ca6 // bsl v6.16b, v5.16b, v7.16b
+	WORD $0x4ea0d8a7 // fcmeq v7.4s, v5.4s, #0.0
 	FMOVQ 464(R26), F29
-	WORD $0x6ea21fa1 // bit v1.16b, v29.16b, v2.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e22e400 // fcmge v0.4s, v0.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x6ea71fa6 // bit v6.16b, v29.16b, v7.16b
+	WORD $0x6ea0c8a5 // fcmge v5.4s, v5.4s, #0.0
+	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
 	FMOVQ 480(R26), F29
-	WORD $0x6e611fa0 // bsl v0.16b, v29.16b, v1.16b
+	WORD $0x6e661fa5 // bsl v5.16b, v29.16b, v6.16b
 	ADD R3<<2, R0, R23
-	FMOVQ F0, (R23)
+	FMOVQ F5, (R23)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -525,81 +636,74 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R24
-	FMOVQ (R24), F0
+	FMOVQ (R24), F5
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F6
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V6.S[1]
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V6.S[2]
 
 lanes1:
-	FMOVQ 240(R26), F2
-	WORD $0x6ea1e442 // fcmgt v2.4s, v2.4s, v1.4s
-	FMOVQ 256(R26), F30
-	WORD $0x6e3edc23 // fmul v3.4s, v1.4s, v30.4s
-	WORD $0x6ee21c23 // bif v3.16b, v1.16b, v2.16b
-	FMOVQ 272(R26), F30
-	WORD $0x6ebe8464 // sub v4.4s, v3.4s, v30.4s
-	WORD $0x4f290484 // sshr v4.4s, v4.4s, #23
-	WORD $0x4f375485 // shl v5.4s, v4.4s, #23
-	WORD $0x6ea58463 // sub v3.4s, v3.4s, v5.4s
-	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	FMOVQ 288(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	WORD $0x4ea2d482 // fsub v2.4s, v4.4s, v2.4s
-	FMOVQ 176(R26), F30
-	WORD $0x4ebed463 // fsub v3.4s, v3.4s, v30.4s
-	FMOVQ 304(R26), F4
-	FMOVQ 320(R26), F5
-	WORD $0x4e23cc85 // fmla v5.4s, v4.4s, v3.4s
-	FMOVQ 336(R26), F4
-	WORD $0x4e23cca4 // fmla v4.4s, v5.4s, v3.4s
-	FMOVQ 352(R26), F5
-	WORD $0x4e23cc85 // fmla v5.4s, v4.4s, v3.4s
-	FMOVQ 368(R26), F4
-	WORD $0x4e23cca4 // fmla v4.4s, v5.4s, v3.4s
-	FMOVQ 384(R26), F5
-	WORD $0x4e23cc85 // fmla v5.4s, v4.4s, v3.4s
-	FMOVQ 400(R26), F4
-	WORD $0x4e23cca4 // fmla v4.4s, v5.4s, v3.4s
-	FMOVQ 416(R26), F5
-	WORD $0x4e23cc85 // fmla v5.4s, v4.4s, v3.4s
-	FMOVQ 432(R26), F4
-	WORD $0x4e23cca4 // fmla v4.4s, v5.4s, v3.4s
-	WORD $0x6e23dc65 // fmul v5.4s, v3.4s, v3.4s
-	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0x6ea6e400 // fcmgt v0.4s, v0.4s, v6.4s
+	WORD $0x6e21dcc1 // fmul v1.4s, v6.4s, v1.4s
+	WORD $0x6ee01cc1 // bif v1.16b, v6.16b, v0.16b
+	WORD $0x6ea28422 // sub v2.4s, v1.4s, v2.4s
+	WORD $0x4f290442 // sshr v2.4s, v2.4s, #23
+	WORD $0x4f375447 // shl v7.4s, v2.4s, #23
+	WORD $0x6ea78421 // sub v1.4s, v1.4s, v7.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4e231c00 // and v0.16b, v0.16b, v3.16b
+	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
+	WORD $0x4ea4d421 // fsub v1.4s, v1.4s, v4.4s
+	FMOVQ 304(R26), F2
+	FMOVQ 320(R26), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 336(R26), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 352(R26), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 368(R26), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 384(R26), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 400(R26), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	FMOVQ 416(R26), F3
+	WORD $0x4e21cc43 // fmla v3.4s, v2.4s, v1.4s
+	FMOVQ 432(R26), F2
+	WORD $0x4e21cc62 // fmla v2.4s, v3.4s, v1.4s
+	WORD $0x6e21dc23 // fmul v3.4s, v1.4s, v1.4s
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	FMOVQ 80(R26), F29
-	WORD $0x4e3dcc44 // fmla v4.4s, v2.4s, v29.4s
-	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
+	WORD $0x4e3dcc02 // fmla v2.4s, v0.4s, v29.4s
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
 	FMOVQ 64(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 448(R26), F2
-	WORD $0x4e22e422 // fcmeq v2.4s, v1.4s, v2.4s
-	WORD $0x6e631c22 // bsl v2.16b, v1.16b, v3.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x4e23e423 // fcmeq v3.4s, v1.4s, v3.4s
+	WORD $0x4e3dcc01 // fmla v1.4s, v0.4s, v29.4s
+	FMOVQ 448(R26), F0
+	WORD $0x4e20e4c0 // fcmeq v0.4s, v6.4s, v0.4s
+	WORD $0x6e611cc0 // bsl v0.16b, v6.16b, v1.16b
+	WORD $0x4ea0d8c1 // fcmeq v1.4s, v6.4s, #0.0
 	FMOVQ 464(R26), F29
-	WORD $0x6ea31fa2 // bit v2.16b, v29.16b, v3.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e23e421 // fcmge v1.4s, v1.4s, v3.4s
+	WORD $0x6ea11fa0 // bit v0.16b, v29.16b, v1.16b
+	WORD $0x6ea0c8c1 // fcmge v1.4s, v6.4s, #0.0
 	WORD $0x6e205821 // mvn v1.16b, v1.16b
 	FMOVQ 480(R26), F29
-	WORD $0x6e621fa1 // bsl v1.16b, v29.16b, v2.16b
+	WORD $0x6ea11fa0 // bit v0.16b, v29.16b, v1.16b
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -609,6 +713,12 @@ done3:
 // func tanhNEON(dst []float32, x []float32)
 TEXT ·tanhNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 496(R26), F0
+	FMOVQ 512(R26), F1
+	FMOVQ 528(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -618,47 +728,40 @@ TEXT ·tanhNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R25
-	FMOVQ (R25), F0
-	FMOVQ 496(R26), F1
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c02 // and v2.16b, v0.16b, v30.16b
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6eff1c41 // bif v1.16b, v2.16b, v31.16b
-	WORD $0x4e21d421 // fadd v1.4s, v1.4s, v1.4s
-	FMOVQ 528(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 528(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 544(R26), F3
-	FMOVQ 560(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 576(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 592(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 608(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 624(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	WORD $0x6e21dc23 // fmul v3.4s, v1.4s, v1.4s
-	WORD $0x4e23cc81 // fmla v1.4s, v4.4s, v3.4s
+	FMOVQ (R25), F6
+	WORD $0x4e211cc7 // and v7.16b, v6.16b, v1.16b
+	WORD $0x4ea7f407 // fmin v7.4s, v0.4s, v7.4s
+	WORD $0x4e27d4e7 // fadd v7.4s, v7.4s, v7.4s
+	FMOVQ 528(R26), F8
+	WORD $0x4e23cce8 // fmla v8.4s, v7.4s, v3.4s
+	WORD $0x4ea2d509 // fsub v9.4s, v8.4s, v2.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	WORD $0x4ea5cd27 // fmls v7.4s, v9.4s, v5.4s
+	FMOVQ 544(R26), F9
+	FMOVQ 560(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 576(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 592(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 608(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 624(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x6e27dce9 // fmul v9.4s, v7.4s, v7.4s
+	WORD $0x4e29cd47 // fmla v7.4s, v10.4s, v9.4s
 	FMOVQ 176(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	WORD $0x4e22cc23 // fmla v3.4s, v1.4s, v2.4s
+	WORD $0x4ebed509 // fsub v9.4s, v8.4s, v30.4s
+	WORD $0x4e28cce9 // fmla v9.4s, v7.4s, v8.4s
 	FMOVQ 640(R26), F30
-	WORD $0x4e3ed461 // fadd v1.4s, v3.4s, v30.4s
-	WORD $0x6e21fc61 // fdiv v1.4s, v3.4s, v1.4s
+	WORD $0x4e3ed527 // fadd v7.4s, v9.4s, v30.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
 	FMOVQ 656(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
+	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
+	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
 	ADD R3<<2, R0, R19
-	FMOVQ F0, (R19)
+	FMOVQ F6, (R19)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -670,67 +773,60 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R20
-	FMOVQ (R20), F0
+	FMOVQ (R20), F6
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
-	FMOVQ 496(R26), F2
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c23 // and v3.16b, v1.16b, v30.16b
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6eff1c62 // bif v2.16b, v3.16b, v31.16b
-	WORD $0x4e22d442 // fadd v2.4s, v2.4s, v2.4s
-	FMOVQ 528(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 528(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 544(R26), F4
-	FMOVQ 560(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 576(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 592(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 608(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 624(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	WORD $0x6e22dc44 // fmul v4.4s, v2.4s, v2.4s
-	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
+	WORD $0x4e211ce1 // and v1.16b, v7.16b, v1.16b
+	WORD $0x4ea1f400 // fmin v0.4s, v0.4s, v1.4s
+	WORD $0x4e20d400 // fadd v0.4s, v0.4s, v0.4s
+	FMOVQ 528(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d422 // fsub v2.4s, v1.4s, v2.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x4ea4cc40 // fmls v0.4s, v2.4s, v4.4s
+	WORD $0x4ea5cc40 // fmls v0.4s, v2.4s, v5.4s
+	FMOVQ 544(R26), F2
+	FMOVQ 560(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 576(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 592(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 608(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 624(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	WORD $0x6e20dc02 // fmul v2.4s, v0.4s, v0.4s
+	WORD $0x4e22cc60 // fmla v0.4s, v3.4s, v2.4s
 	FMOVQ 176(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
+	WORD $0x4ebed422 // fsub v2.4s, v1.4s, v30.4s
+	WORD $0x4e21cc02 // fmla v2.4s, v0.4s, v1.4s
 	FMOVQ 640(R26), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	WORD $0x6e22fc82 // fdiv v2.4s, v4.4s, v2.4s
+	WORD $0x4e3ed440 // fadd v0.4s, v2.4s, v30.4s
+	WORD $0x6e20fc40 // fdiv v0.4s, v2.4s, v0.4s
 	FMOVQ 656(R26), F30
-	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
-	WORD $0x4ea11c41 // orr v1.16b, v2.16b, v1.16b
+	WORD $0x4e3e1ce1 // and v1.16b, v7.16b, v30.16b
+	WORD $0x4ea11c00 // orr v0.16b, v0.16b, v1.16b
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -740,6 +836,12 @@ done3:
 // func sigmoidNEON(dst []float32, x []float32)
 TEXT ·sigmoidNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 656(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -749,53 +851,45 @@ TEXT ·sigmoidNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R21
-	FMOVQ (R21), F0
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c01 // orr v1.16b, v0.16b, v30.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 96(R26), F3
-	FMOVQ 112(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 128(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 144(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 160(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8441 // sub v1.4s, v2.4s, v30.4s
-	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
-	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
+	FMOVQ (R21), F6
+	WORD $0x4ea01cc7 // orr v7.16b, v6.16b, v0.16b
+	WORD $0x4e27f427 // fmax v7.4s, v1.4s, v7.4s
+	FMOVQ 32(R26), F8
+	WORD $0x4e23cce8 // fmla v8.4s, v7.4s, v3.4s
+	WORD $0x4ea2d509 // fsub v9.4s, v8.4s, v2.4s
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	WORD $0x4ea5cd27 // fmls v7.4s, v9.4s, v5.4s
+	FMOVQ 96(R26), F9
+	FMOVQ 112(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 128(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 160(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x6ea28507 // sub v7.4s, v8.4s, v2.4s
+	WORD $0x4f3f04e8 // sshr v8.4s, v7.4s, #1
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	FMOVQ 176(R26), F2
-	WORD $0x4f210400 // sshr v0.4s, v0.4s, #31
-	WORD $0x6e621c20 // bsl v0.16b, v1.16b, v2.16b
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
+	FMOVQ 176(R26), F8
+	WORD $0x4ea0a8c6 // cmlt v6.4s, v6.4s, #0
+	WORD $0x6e681ce6 // bsl v6.16b, v7.16b, v8.16b
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x6e27fcc6 // fdiv v6.4s, v6.4s, v7.4s
 	ADD R3<<2, R0, R22
-	FMOVQ F0, (R22)
+	FMOVQ F6, (R22)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -807,73 +901,65 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R23
-	FMOVQ (R23), F0
+	FMOVQ (R23), F6
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c22 // orr v2.16b, v1.16b, v30.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d423 // fsub v3.4s, v1.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
+	FMOVQ 96(R26), F3
+	FMOVQ 112(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 128(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 144(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 160(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
 	FMOVQ 176(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
-	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
-	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
 	FMOVQ 176(R26), F3
-	WORD $0x4f210421 // sshr v1.4s, v1.4s, #31
-	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x6ea28420 // sub v0.4s, v1.4s, v2.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
+	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
+	FMOVQ 176(R26), F1
+	WORD $0x4ea0a8e2 // cmlt v2.4s, v7.4s, #0
+	WORD $0x6e611c02 // bsl v2.16b, v0.16b, v1.16b
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x6e20fc40 // fdiv v0.4s, v2.4s, v0.4s
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -883,6 +969,12 @@ done3:
 // func softplusNEON(dst []float32, x []float32)
 TEXT ·softplusNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 656(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -892,82 +984,73 @@ TEXT ·softplusNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R24
-	FMOVQ (R24), F0
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c01 // orr v1.16b, v0.16b, v30.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 96(R26), F3
-	FMOVQ 112(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 128(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 144(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 160(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8441 // sub v1.4s, v2.4s, v30.4s
-	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
-	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
+	FMOVQ (R24), F6
+	WORD $0x4ea01cc7 // orr v7.16b, v6.16b, v0.16b
+	WORD $0x4e27f427 // fmax v7.4s, v1.4s, v7.4s
+	FMOVQ 32(R26), F8
+	WORD $0x4e23cce8 // fmla v8.4s, v7.4s, v3.4s
+	WORD $0x4ea2d509 // fsub v9.4s, v8.4s, v2.4s
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	WORD $0x4ea5cd27 // fmls v7.4s, v9.4s, v5.4s
+	FMOVQ 96(R26), F9
+	FMOVQ 112(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 128(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 160(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x6ea28507 // sub v7.4s, v8.4s, v2.4s
+	WORD $0x4f3f04e8 // sshr v8.4s, v7.4s, #1
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
 	FMOVQ 624(R26), F30
-	WORD $0x6e3ee422 // fcmge v2.4s, v1.4s, v30.4s
+	WORD $0x6e3ee4e8 // fcmge v8.4s, v7.4s, v30.4s
 	FMOVQ 176(R26), F30
-	WORD $0x4ebed423 // fsub v3.4s, v1.4s, v30.4s
+	WORD $0x4ebed4e9 // fsub v9.4s, v7.4s, v30.4s
 	FMOVQ 624(R26), F30
-	WORD $0x6e3edc63 // fmul v3.4s, v3.4s, v30.4s
-	WORD $0x6ea21c61 // bit v1.16b, v3.16b, v2.16b
-	FMOVQ 304(R26), F3
-	FMOVQ 320(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 336(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 352(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 368(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 384(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 400(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 416(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 432(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	WORD $0x6e21dc24 // fmul v4.4s, v1.4s, v1.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
+	WORD $0x6e3edd29 // fmul v9.4s, v9.4s, v30.4s
+	WORD $0x6ea81d27 // bit v7.16b, v9.16b, v8.16b
+	FMOVQ 304(R26), F9
+	FMOVQ 320(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 336(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 352(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 368(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 384(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 400(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 416(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 432(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x6e27dcea // fmul v10.4s, v7.4s, v7.4s
+	WORD $0x6e2add29 // fmul v9.4s, v9.4s, v10.4s
+	WORD $0x4e27d527 // fadd v7.4s, v9.4s, v7.4s
 	FMOVQ 672(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0x4e3e1d08 // and v8.16b, v8.16b, v30.16b
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x4ea0e8c8 // fcmlt v8.4s, v6.4s, #0.0
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x4e26d4e6 // fadd v6.4s, v7.4s, v6.4s
 	ADD R3<<2, R0, R25
-	FMOVQ F0, (R25)
+	FMOVQ F6, (R25)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -979,102 +1062,93 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R19
-	FMOVQ (R19), F0
+	FMOVQ (R19), F6
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c22 // orr v2.16b, v1.16b, v30.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d423 // fsub v3.4s, v1.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
+	FMOVQ 96(R26), F3
+	FMOVQ 112(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 128(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 144(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 160(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
 	FMOVQ 176(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
-	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
-	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 176(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x6ea28420 // sub v0.4s, v1.4s, v2.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
+	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
 	FMOVQ 624(R26), F30
-	WORD $0x6e3ee443 // fcmge v3.4s, v2.4s, v30.4s
+	WORD $0x6e3ee401 // fcmge v1.4s, v0.4s, v30.4s
 	FMOVQ 176(R26), F30
-	WORD $0x4ebed444 // fsub v4.4s, v2.4s, v30.4s
+	WORD $0x4ebed402 // fsub v2.4s, v0.4s, v30.4s
 	FMOVQ 624(R26), F30
-	WORD $0x6e3edc84 // fmul v4.4s, v4.4s, v30.4s
-	WORD $0x6ea31c82 // bit v2.16b, v4.16b, v3.16b
-	FMOVQ 304(R26), F4
-	FMOVQ 320(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 336(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 352(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 368(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 384(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 400(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 416(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 432(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	WORD $0x6e22dc45 // fmul v5.4s, v2.4s, v2.4s
-	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD $0x4e22d482 // fadd v2.4s, v4.4s, v2.4s
+	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
+	WORD $0x6ea11c40 // bit v0.16b, v2.16b, v1.16b
+	FMOVQ 304(R26), F2
+	FMOVQ 320(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 336(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 352(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 368(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 384(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 400(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 416(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 432(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	WORD $0x6e20dc03 // fmul v3.4s, v0.4s, v0.4s
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	FMOVQ 672(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
-	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4ea0e8e1 // fcmlt v1.4s, v7.4s, #0.0
+	WORD $0x4e611ce1 // bic v1.16b, v7.16b, v1.16b
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -1084,7 +1158,13 @@ done3:
 // func sinNEON(dst []float32, x []float32) (beyond uint32)
 TEXT ·sinNEON(SB), NOSPLIT, $0-52
 	MOVD $constants<>(SB), R26
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	FMOVQ 512(R26), F0
+	FMOVQ 688(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 704(R26), F3
+	FMOVQ 720(R26), F4
+	FMOVQ 736(R26), F5
+	WORD $0x6f00e406 // movi v6.2d, #0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1094,52 +1174,46 @@ TEXT ·sinNEON(SB), NOSPLIT, $0-52
 
 loop1:
 	ADD R3<<2, R1, R20
-	FMOVQ (R20), F1
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c22 // and v2.16b, v1.16b, v30.16b
-	FMOVQ 688(R26), F3
-	WORD $0x6ea3e442 // fcmgt v2.4s, v2.4s, v3.4s
-	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 704(R26), F29
-	WORD $0x4e3dcc23 // fmla v3.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	FMOVQ 720(R26), F29
-	WORD $0x4ebdcc85 // fmls v5.4s, v4.4s, v29.4s
-	FMOVQ 736(R26), F29
-	WORD $0x4ebdcc85 // fmls v5.4s, v4.4s, v29.4s
+	FMOVQ (R20), F7
+	WORD $0x4e201ce8 // and v8.16b, v7.16b, v0.16b
+	WORD $0x6ea1e508 // fcmgt v8.4s, v8.4s, v1.4s
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	FMOVQ 32(R26), F9
+	WORD $0x4e23cce9 // fmla v9.4s, v7.4s, v3.4s
+	WORD $0x4ea2d52a // fsub v10.4s, v9.4s, v2.4s
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	WORD $0x4ea4cd4b // fmls v11.4s, v10.4s, v4.4s
+	WORD $0x4ea5cd4b // fmls v11.4s, v10.4s, v5.4s
 	FMOVQ 752(R26), F29
-	WORD $0x4ebdcc85 // fmls v5.4s, v4.4s, v29.4s
-	WORD $0x6e25dca4 // fmul v4.4s, v5.4s, v5.4s
-	FMOVQ 768(R26), F6
-	FMOVQ 784(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 800(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	WORD $0x6e25dc87 // fmul v7.4s, v4.4s, v5.4s
-	WORD $0x4e27ccc5 // fmla v5.4s, v6.4s, v7.4s
-	FMOVQ 176(R26), F6
+	WORD $0x4ebdcd4b // fmls v11.4s, v10.4s, v29.4s
+	WORD $0x6e2bdd6a // fmul v10.4s, v11.4s, v11.4s
+	FMOVQ 768(R26), F12
+	FMOVQ 784(R26), F13
+	WORD $0x4e2acd8d // fmla v13.4s, v12.4s, v10.4s
+	FMOVQ 800(R26), F12
+	WORD $0x4e2acdac // fmla v12.4s, v13.4s, v10.4s
+	WORD $0x6e2bdd4d // fmul v13.4s, v10.4s, v11.4s
+	WORD $0x4e2dcd8b // fmla v11.4s, v12.4s, v13.4s
+	FMOVQ 176(R26), F12
 	FMOVQ 432(R26), F29
-	WORD $0x4e3dcc86 // fmla v6.4s, v4.4s, v29.4s
-	FMOVQ 816(R26), F7
-	FMOVQ 832(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 848(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	WORD $0x6e24dc84 // fmul v4.4s, v4.4s, v4.4s
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	WORD $0x4f3f5464 // shl v4.4s, v3.4s, #31
-	WORD $0x4f210484 // sshr v4.4s, v4.4s, #31
-	WORD $0x6e651cc4 // bsl v4.16b, v6.16b, v5.16b
-	WORD $0x4f3e5463 // shl v3.4s, v3.4s, #30
+	WORD $0x4e3dcd4c // fmla v12.4s, v10.4s, v29.4s
+	FMOVQ 816(R26), F13
+	FMOVQ 832(R26), F14
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	FMOVQ 848(R26), F13
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x6e2add4a // fmul v10.4s, v10.4s, v10.4s
+	WORD $0x4e2acdac // fmla v12.4s, v13.4s, v10.4s
+	WORD $0x4f3f552a // shl v10.4s, v9.4s, #31
+	WORD $0x4ea0a94a // cmlt v10.4s, v10.4s, #0
+	WORD $0x6e6b1d8a // bsl v10.16b, v12.16b, v11.16b
+	WORD $0x4f3e5529 // shl v9.4s, v9.4s, #30
 	FMOVQ 656(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	WORD $0x6e231c83 // eor v3.16b, v4.16b, v3.16b
-	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
+	WORD $0x4e3e1d29 // and v9.16b, v9.16b, v30.16b
+	WORD $0x6e291d49 // eor v9.16b, v10.16b, v9.16b
+	WORD $0x6ee81d27 // bif v7.16b, v9.16b, v8.16b
 	ADD R3<<2, R0, R21
-	FMOVQ F1, (R21)
+	FMOVQ F7, (R21)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -1151,78 +1225,72 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R22
-	FMOVQ (R22), F1
+	FMOVQ (R22), F7
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	FMOVS (R16), F8
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[2]
+	VLD1 (R16), V8.S[2]
 
 lanes1:
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c43 // and v3.16b, v2.16b, v30.16b
-	FMOVQ 688(R26), F4
-	WORD $0x6ea4e463 // fcmgt v3.4s, v3.4s, v4.4s
-	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
-	FMOVQ 32(R26), F4
-	FMOVQ 704(R26), F29
-	WORD $0x4e3dcc44 // fmla v4.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	FMOVQ 720(R26), F29
-	WORD $0x4ebdcca6 // fmls v6.4s, v5.4s, v29.4s
-	FMOVQ 736(R26), F29
-	WORD $0x4ebdcca6 // fmls v6.4s, v5.4s, v29.4s
+	WORD $0x4e201d00 // and v0.16b, v8.16b, v0.16b
+	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
+	WORD $0x4ea01cc6 // orr v6.16b, v6.16b, v0.16b
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cd01 // fmla v1.4s, v8.4s, v3.4s
+	WORD $0x4ea2d422 // fsub v2.4s, v1.4s, v2.4s
+	WORD $0x4ea81d03 // orr v3.16b, v8.16b, v8.16b
+	WORD $0x4ea4cc43 // fmls v3.4s, v2.4s, v4.4s
+	WORD $0x4ea5cc43 // fmls v3.4s, v2.4s, v5.4s
 	FMOVQ 752(R26), F29
-	WORD $0x4ebdcca6 // fmls v6.4s, v5.4s, v29.4s
-	WORD $0x6e26dcc5 // fmul v5.4s, v6.4s, v6.4s
-	FMOVQ 768(R26), F7
-	FMOVQ 784(R26), F8
-	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
-	FMOVQ 800(R26), F7
-	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
-	WORD $0x6e26dca8 // fmul v8.4s, v5.4s, v6.4s
-	WORD $0x4e28cce6 // fmla v6.4s, v7.4s, v8.4s
-	FMOVQ 176(R26), F7
+	WORD $0x4ebdcc43 // fmls v3.4s, v2.4s, v29.4s
+	WORD $0x6e23dc62 // fmul v2.4s, v3.4s, v3.4s
+	FMOVQ 768(R26), F4
+	FMOVQ 784(R26), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 800(R26), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x6e23dc45 // fmul v5.4s, v2.4s, v3.4s
+	WORD $0x4e25cc83 // fmla v3.4s, v4.4s, v5.4s
+	FMOVQ 176(R26), F4
 	FMOVQ 432(R26), F29
-	WORD $0x4e3dcca7 // fmla v7.4s, v5.4s, v29.4s
-	FMOVQ 816(R26), F8
+	WORD $0x4e3dcc44 // fmla v4.4s, v2.4s, v29.4s
+	FMOVQ 816(R26), F5
 	FMOVQ 832(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 848(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	WORD $0x6e25dca5 // fmul v5.4s, v5.4s, v5.4s
-	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
-	WORD $0x4f3f5485 // shl v5.4s, v4.4s, #31
-	WORD $0x4f2104a5 // sshr v5.4s, v5.4s, #31
-	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
-	WORD $0x4f3e5484 // shl v4.4s, v4.4s, #30
+	WORD $0x4e22cca9 // fmla v9.4s, v5.4s, v2.4s
+	FMOVQ 848(R26), F5
+	WORD $0x4e22cd25 // fmla v5.4s, v9.4s, v2.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x4f3f5422 // shl v2.4s, v1.4s, #31
+	WORD $0x4ea0a842 // cmlt v2.4s, v2.4s, #0
+	WORD $0x6e631c82 // bsl v2.16b, v4.16b, v3.16b
+	WORD $0x4f3e5421 // shl v1.4s, v1.4s, #30
 	FMOVQ 656(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	WORD $0x6e241ca4 // eor v4.16b, v5.16b, v4.16b
-	WORD $0x6ee31c82 // bif v2.16b, v4.16b, v3.16b
+	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	WORD $0x6e211c41 // eor v1.16b, v2.16b, v1.16b
+	WORD $0x6e611d00 // bsl v0.16b, v8.16b, v1.16b
 	ADD R3<<2, R0, R16
-	FMOVS F2, (R16)
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V2.S[1], (R16)
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V2.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
 done3:
-	FMOVQ 1216(R26), F29
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	FMOVQ 1712(R26), F29
+	WORD $0x4e261fbd // and v29.16b, v29.16b, v6.16b
 	WORD $0x4eb1bbbd // addv s29, v29.4s
 	FMOVS F29, R0
 	MOVW R0, beyond+48(FP)
@@ -1231,7 +1299,13 @@ done3:
 // func cosNEON(dst []float32, x []float32) (beyond uint32)
 TEXT ·cosNEON(SB), NOSPLIT, $0-52
 	MOVD $constants<>(SB), R26
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	FMOVQ 512(R26), F0
+	FMOVQ 688(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 704(R26), F3
+	FMOVQ 720(R26), F4
+	FMOVQ 736(R26), F5
+	WORD $0x6f00e406 // movi v6.2d, #0
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1241,54 +1315,48 @@ TEXT ·cosNEON(SB), NOSPLIT, $0-52
 
 loop1:
 	ADD R3<<2, R1, R23
-	FMOVQ (R23), F1
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c22 // and v2.16b, v1.16b, v30.16b
-	FMOVQ 688(R26), F3
-	WORD $0x6ea3e442 // fcmgt v2.4s, v2.4s, v3.4s
-	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 704(R26), F29
-	WORD $0x4e3dcc23 // fmla v3.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	FMOVQ 720(R26), F29
-	WORD $0x4ebdcc85 // fmls v5.4s, v4.4s, v29.4s
-	FMOVQ 736(R26), F29
-	WORD $0x4ebdcc85 // fmls v5.4s, v4.4s, v29.4s
+	FMOVQ (R23), F7
+	WORD $0x4e201ce8 // and v8.16b, v7.16b, v0.16b
+	WORD $0x6ea1e508 // fcmgt v8.4s, v8.4s, v1.4s
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	FMOVQ 32(R26), F9
+	WORD $0x4e23cce9 // fmla v9.4s, v7.4s, v3.4s
+	WORD $0x4ea2d52a // fsub v10.4s, v9.4s, v2.4s
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	WORD $0x4ea4cd4b // fmls v11.4s, v10.4s, v4.4s
+	WORD $0x4ea5cd4b // fmls v11.4s, v10.4s, v5.4s
 	FMOVQ 752(R26), F29
-	WORD $0x4ebdcc85 // fmls v5.4s, v4.4s, v29.4s
-	WORD $0x6e25dca4 // fmul v4.4s, v5.4s, v5.4s
-	FMOVQ 768(R26), F6
-	FMOVQ 784(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 800(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	WORD $0x6e25dc87 // fmul v7.4s, v4.4s, v5.4s
-	WORD $0x4e27ccc5 // fmla v5.4s, v6.4s, v7.4s
-	FMOVQ 176(R26), F6
+	WORD $0x4ebdcd4b // fmls v11.4s, v10.4s, v29.4s
+	WORD $0x6e2bdd6a // fmul v10.4s, v11.4s, v11.4s
+	FMOVQ 768(R26), F12
+	FMOVQ 784(R26), F13
+	WORD $0x4e2acd8d // fmla v13.4s, v12.4s, v10.4s
+	FMOVQ 800(R26), F12
+	WORD $0x4e2acdac // fmla v12.4s, v13.4s, v10.4s
+	WORD $0x6e2bdd4d // fmul v13.4s, v10.4s, v11.4s
+	WORD $0x4e2dcd8b // fmla v11.4s, v12.4s, v13.4s
+	FMOVQ 176(R26), F12
 	FMOVQ 432(R26), F29
-	WORD $0x4e3dcc86 // fmla v6.4s, v4.4s, v29.4s
-	FMOVQ 816(R26), F7
-	FMOVQ 832(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 848(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	WORD $0x6e24dc84 // fmul v4.4s, v4.4s, v4.4s
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
+	WORD $0x4e3dcd4c // fmla v12.4s, v10.4s, v29.4s
+	FMOVQ 816(R26), F13
+	FMOVQ 832(R26), F14
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	FMOVQ 848(R26), F13
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x6e2add4a // fmul v10.4s, v10.4s, v10.4s
+	WORD $0x4e2acdac // fmla v12.4s, v13.4s, v10.4s
 	FMOVQ 864(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f3f5464 // shl v4.4s, v3.4s, #31
-	WORD $0x4f210484 // sshr v4.4s, v4.4s, #31
-	WORD $0x6e651cc4 // bsl v4.16b, v6.16b, v5.16b
-	WORD $0x4f3e5463 // shl v3.4s, v3.4s, #30
+	WORD $0x4ebe8529 // add v9.4s, v9.4s, v30.4s
+	WORD $0x4f3f552a // shl v10.4s, v9.4s, #31
+	WORD $0x4ea0a94a // cmlt v10.4s, v10.4s, #0
+	WORD $0x6e6b1d8a // bsl v10.16b, v12.16b, v11.16b
+	WORD $0x4f3e5529 // shl v9.4s, v9.4s, #30
 	FMOVQ 656(R26), F30
-	WORD $0x4e3e1c63 // and v3.16b, v3.16b, v30.16b
-	WORD $0x6e231c83 // eor v3.16b, v4.16b, v3.16b
-	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
+	WORD $0x4e3e1d29 // and v9.16b, v9.16b, v30.16b
+	WORD $0x6e291d49 // eor v9.16b, v10.16b, v9.16b
+	WORD $0x6ee81d27 // bif v7.16b, v9.16b, v8.16b
 	ADD R3<<2, R0, R24
-	FMOVQ F1, (R24)
+	FMOVQ F7, (R24)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -1300,80 +1368,74 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R25
-	FMOVQ (R25), F1
+	FMOVQ (R25), F7
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	FMOVS (R16), F8
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[2]
+	VLD1 (R16), V8.S[2]
 
 lanes1:
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c43 // and v3.16b, v2.16b, v30.16b
-	FMOVQ 688(R26), F4
-	WORD $0x6ea4e463 // fcmgt v3.4s, v3.4s, v4.4s
-	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
-	FMOVQ 32(R26), F4
-	FMOVQ 704(R26), F29
-	WORD $0x4e3dcc44 // fmla v4.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	FMOVQ 720(R26), F29
-	WORD $0x4ebdcca6 // fmls v6.4s, v5.4s, v29.4s
-	FMOVQ 736(R26), F29
-	WORD $0x4ebdcca6 // fmls v6.4s, v5.4s, v29.4s
+	WORD $0x4e201d00 // and v0.16b, v8.16b, v0.16b
+	WORD $0x6ea1e400 // fcmgt v0.4s, v0.4s, v1.4s
+	WORD $0x4ea01cc6 // orr v6.16b, v6.16b, v0.16b
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cd01 // fmla v1.4s, v8.4s, v3.4s
+	WORD $0x4ea2d422 // fsub v2.4s, v1.4s, v2.4s
+	WORD $0x4ea81d03 // orr v3.16b, v8.16b, v8.16b
+	WORD $0x4ea4cc43 // fmls v3.4s, v2.4s, v4.4s
+	WORD $0x4ea5cc43 // fmls v3.4s, v2.4s, v5.4s
 	FMOVQ 752(R26), F29
-	WORD $0x4ebdcca6 // fmls v6.4s, v5.4s, v29.4s
-	WORD $0x6e26dcc5 // fmul v5.4s, v6.4s, v6.4s
-	FMOVQ 768(R26), F7
-	FMOVQ 784(R26), F8
-	WORD $0x4e25cce8 // fmla v8.4s, v7.4s, v5.4s
-	FMOVQ 800(R26), F7
-	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
-	WORD $0x6e26dca8 // fmul v8.4s, v5.4s, v6.4s
-	WORD $0x4e28cce6 // fmla v6.4s, v7.4s, v8.4s
-	FMOVQ 176(R26), F7
+	WORD $0x4ebdcc43 // fmls v3.4s, v2.4s, v29.4s
+	WORD $0x6e23dc62 // fmul v2.4s, v3.4s, v3.4s
+	FMOVQ 768(R26), F4
+	FMOVQ 784(R26), F5
+	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
+	FMOVQ 800(R26), F4
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x6e23dc45 // fmul v5.4s, v2.4s, v3.4s
+	WORD $0x4e25cc83 // fmla v3.4s, v4.4s, v5.4s
+	FMOVQ 176(R26), F4
 	FMOVQ 432(R26), F29
-	WORD $0x4e3dcca7 // fmla v7.4s, v5.4s, v29.4s
-	FMOVQ 816(R26), F8
+	WORD $0x4e3dcc44 // fmla v4.4s, v2.4s, v29.4s
+	FMOVQ 816(R26), F5
 	FMOVQ 832(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 848(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	WORD $0x6e25dca5 // fmul v5.4s, v5.4s, v5.4s
-	WORD $0x4e25cd07 // fmla v7.4s, v8.4s, v5.4s
+	WORD $0x4e22cca9 // fmla v9.4s, v5.4s, v2.4s
+	FMOVQ 848(R26), F5
+	WORD $0x4e22cd25 // fmla v5.4s, v9.4s, v2.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
 	FMOVQ 864(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f3f5485 // shl v5.4s, v4.4s, #31
-	WORD $0x4f2104a5 // sshr v5.4s, v5.4s, #31
-	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
-	WORD $0x4f3e5484 // shl v4.4s, v4.4s, #30
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f3f5422 // shl v2.4s, v1.4s, #31
+	WORD $0x4ea0a842 // cmlt v2.4s, v2.4s, #0
+	WORD $0x6e631c82 // bsl v2.16b, v4.16b, v3.16b
+	WORD $0x4f3e5421 // shl v1.4s, v1.4s, #30
 	FMOVQ 656(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	WORD $0x6e241ca4 // eor v4.16b, v5.16b, v4.16b
-	WORD $0x6ee31c82 // bif v2.16b, v4.16b, v3.16b
+	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	WORD $0x6e211c41 // eor v1.16b, v2.16b, v1.16b
+	WORD $0x6e611d00 // bsl v0.16b, v8.16b, v1.16b
 	ADD R3<<2, R0, R16
-	FMOVS F2, (R16)
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V2.S[1], (R16)
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V2.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
 done3:
-	FMOVQ 1216(R26), F29
-	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	FMOVQ 1712(R26), F29
+	WORD $0x4e261fbd // and v29.16b, v29.16b, v6.16b
 	WORD $0x4eb1bbbd // addv s29, v29.4s
 	FMOVS F29, R0
 	MOVW R0, beyond+48(FP)
@@ -1382,6 +1444,12 @@ done3:
 // func geluNEON(dst []float32, x []float32)
 TEXT ·geluNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 880(R26), F0
+	FMOVQ 512(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 896(R26), F3
+	FMOVQ 912(R26), F4
+	FMOVQ 928(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1391,103 +1459,54 @@ TEXT ·geluNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R19
-	FMOVQ (R19), F0
-	FMOVQ 880(R26), F1
-	FMOVQ 896(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6eff1c02 // bif v2.16b, v0.16b, v31.16b
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6eff1c41 // bif v1.16b, v2.16b, v31.16b
-	FMOVQ 432(R26), F30
-	WORD $0x6e3edc22 // fmul v2.4s, v1.4s, v30.4s
-	FMOVQ 32(R26), F3
-	WORD $0x6e22dc24 // fmul v4.4s, v1.4s, v2.4s
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc83 // fmla v3.4s, v4.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F30
-	WORD $0x6e3edc85 // fmul v5.4s, v4.4s, v30.4s
-	WORD $0x6ea0f8bd // fneg v29.4s, v5.4s
-	WORD $0x4e21cc5d // fmla v29.4s, v2.4s, v1.4s
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
-	FMOVQ 176(R26), F4
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dcc24 // fmla v4.4s, v1.4s, v29.4s
-	FMOVQ 176(R26), F6
-	WORD $0x6e24fcc6 // fdiv v6.4s, v6.4s, v4.4s
-	FMOVQ 176(R26), F7
-	WORD $0x4ea4d4e7 // fsub v7.4s, v7.4s, v4.4s
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dcc27 // fmla v7.4s, v1.4s, v29.4s
-	FMOVQ 176(R26), F1
-	WORD $0x4ea4ccc1 // fmls v1.4s, v6.4s, v4.4s
-	WORD $0x4ea7ccc1 // fmls v1.4s, v6.4s, v7.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4ea6d484 // fsub v4.4s, v4.4s, v6.4s
-	WORD $0x4ea1ccc4 // fmls v4.4s, v6.4s, v1.4s
-	FMOVQ 928(R26), F7
-	FMOVQ 944(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 960(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	FMOVQ 976(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 992(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	FMOVQ 1008(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 1024(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	FMOVQ 1040(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 1056(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	FMOVQ 1072(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 624(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	WORD $0x6e26dce4 // fmul v4.4s, v7.4s, v6.4s
-	WORD $0x4e22cca1 // fmla v1.4s, v5.4s, v2.4s
-	WORD $0x4ea41c82 // orr v2.16b, v4.16b, v4.16b
-	WORD $0x4e24cc22 // fmla v2.4s, v1.4s, v4.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8461 // sub v1.4s, v3.4s, v30.4s
-	WORD $0x4f3f0423 // sshr v3.4s, v1.4s, #1
-	WORD $0x6ea38421 // sub v1.4s, v1.4s, v3.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	WORD $0x4f210402 // sshr v2.4s, v0.4s, #31
-	FMOVQ 176(R26), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
-	FMOVQ 896(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
+	FMOVQ (R19), F6
+	WORD $0x4e211cc7 // and v7.16b, v6.16b, v1.16b
+	WORD $0x4ea7f407 // fmin v7.4s, v0.4s, v7.4s
+	WORD $0x4ea0e8c8 // fcmlt v8.4s, v6.4s, #0.0
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	FMOVQ 32(R26), F8
+	WORD $0x4e23d4e9 // fadd v9.4s, v7.4s, v3.4s
+	WORD $0x4e24cd28 // fmla v8.4s, v9.4s, v4.4s
+	WORD $0x4ea71ce9 // orr v9.16b, v7.16b, v7.16b
+	WORD $0x4ea2d50a // fsub v10.4s, v8.4s, v2.4s
+	WORD $0x4ea5cd49 // fmls v9.4s, v10.4s, v5.4s
+	FMOVQ 1264(R26), F30
+	WORD $0x4e3e1d08 // and v8.16b, v8.16b, v30.16b
+	FMOVQ 1280(R26), F10
+	FMOVQ 1296(R26), F11
+	WORD $0x4eab950a // mla v10.4s, v8.4s, v11.4s
+	FLDPQ 1232(R26), (F29, F30)
+	WORD $0x4e0a23a8 // tbl v8.16b, { v29.16b, v30.16b }, v10.16b
+	FLDPQ 1200(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd0b // fmla v11.4s, v8.4s, v9.4s
+	FLDPQ 1168(R26), (F29, F30)
+	WORD $0x4e0a23a8 // tbl v8.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd68 // fmla v8.4s, v11.4s, v9.4s
+	FLDPQ 1136(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd0b // fmla v11.4s, v8.4s, v9.4s
+	FLDPQ 1104(R26), (F29, F30)
+	WORD $0x4e0a23a8 // tbl v8.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd68 // fmla v8.4s, v11.4s, v9.4s
+	FLDPQ 1072(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd0b // fmla v11.4s, v8.4s, v9.4s
+	FLDPQ 1040(R26), (F29, F30)
+	WORD $0x4e0a23a8 // tbl v8.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd68 // fmla v8.4s, v11.4s, v9.4s
+	FLDPQ 1008(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd0b // fmla v11.4s, v8.4s, v9.4s
+	FLDPQ 976(R26), (F29, F30)
+	WORD $0x4e0a23a8 // tbl v8.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd68 // fmla v8.4s, v11.4s, v9.4s
+	FLDPQ 944(R26), (F29, F30)
+	WORD $0x4e0a23aa // tbl v10.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e29cd0a // fmla v10.4s, v8.4s, v9.4s
+	WORD $0x4eaacce6 // fmls v6.4s, v7.4s, v10.4s
 	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
+	FMOVQ F6, (R20)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -1499,120 +1518,71 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R21
-	FMOVQ (R21), F0
+	FMOVQ (R21), F6
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
-	FMOVQ 880(R26), F2
-	FMOVQ 896(R26), F3
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6eff1c23 // bif v3.16b, v1.16b, v31.16b
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6eff1c62 // bif v2.16b, v3.16b, v31.16b
-	FMOVQ 432(R26), F30
-	WORD $0x6e3edc43 // fmul v3.4s, v2.4s, v30.4s
-	FMOVQ 32(R26), F4
-	WORD $0x6e23dc45 // fmul v5.4s, v2.4s, v3.4s
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcca4 // fmla v4.4s, v5.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	FMOVQ 64(R26), F30
-	WORD $0x6e3edca6 // fmul v6.4s, v5.4s, v30.4s
-	WORD $0x6ea0f8dd // fneg v29.4s, v6.4s
-	WORD $0x4e22cc7d // fmla v29.4s, v3.4s, v2.4s
-	WORD $0x4ebd1fa3 // orr v3.16b, v29.16b, v29.16b
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 96(R26), F5
-	FMOVQ 112(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 128(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 144(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 160(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c42 // and v2.16b, v2.16b, v30.16b
-	FMOVQ 176(R26), F5
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dcc45 // fmla v5.4s, v2.4s, v29.4s
-	FMOVQ 176(R26), F7
-	WORD $0x6e25fce7 // fdiv v7.4s, v7.4s, v5.4s
-	FMOVQ 176(R26), F8
-	WORD $0x4ea5d508 // fsub v8.4s, v8.4s, v5.4s
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dcc48 // fmla v8.4s, v2.4s, v29.4s
-	FMOVQ 176(R26), F2
-	WORD $0x4ea5cce2 // fmls v2.4s, v7.4s, v5.4s
-	WORD $0x4ea8cce2 // fmls v2.4s, v7.4s, v8.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4ea7d4a5 // fsub v5.4s, v5.4s, v7.4s
-	WORD $0x4ea2cce5 // fmls v5.4s, v7.4s, v2.4s
-	FMOVQ 928(R26), F8
-	FMOVQ 944(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 960(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	FMOVQ 976(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 992(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	FMOVQ 1008(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 1024(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	FMOVQ 1040(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 1056(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	FMOVQ 1072(R26), F9
-	WORD $0x4e25cd09 // fmla v9.4s, v8.4s, v5.4s
-	FMOVQ 624(R26), F8
-	WORD $0x4e25cd28 // fmla v8.4s, v9.4s, v5.4s
-	WORD $0x6e27dd05 // fmul v5.4s, v8.4s, v7.4s
-	WORD $0x4e23ccc2 // fmla v2.4s, v6.4s, v3.4s
-	WORD $0x4ea51ca3 // orr v3.16b, v5.16b, v5.16b
-	WORD $0x4e25cc43 // fmla v3.4s, v2.4s, v5.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8482 // sub v2.4s, v4.4s, v30.4s
-	WORD $0x4f3f0444 // sshr v4.4s, v2.4s, #1
-	WORD $0x6ea48442 // sub v2.4s, v2.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	WORD $0x4f210423 // sshr v3.4s, v1.4s, #31
-	FMOVQ 176(R26), F4
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x6ee31c82 // bif v2.16b, v4.16b, v3.16b
-	FMOVQ 896(R26), F3
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4e211ce1 // and v1.16b, v7.16b, v1.16b
+	WORD $0x4ea1f400 // fmin v0.4s, v0.4s, v1.4s
+	WORD $0x4ea0e8e1 // fcmlt v1.4s, v7.4s, #0.0
+	WORD $0x4e611ce1 // bic v1.16b, v7.16b, v1.16b
+	FMOVQ 32(R26), F7
+	WORD $0x4e23d403 // fadd v3.4s, v0.4s, v3.4s
+	WORD $0x4e24cc67 // fmla v7.4s, v3.4s, v4.4s
+	WORD $0x4ea01c03 // orr v3.16b, v0.16b, v0.16b
+	WORD $0x4ea2d4e2 // fsub v2.4s, v7.4s, v2.4s
+	WORD $0x4ea5cc43 // fmls v3.4s, v2.4s, v5.4s
+	FMOVQ 1264(R26), F30
+	WORD $0x4e3e1ce2 // and v2.16b, v7.16b, v30.16b
+	FMOVQ 1280(R26), F4
+	FMOVQ 1296(R26), F5
+	WORD $0x4ea59444 // mla v4.4s, v2.4s, v5.4s
+	FLDPQ 1232(R26), (F29, F30)
+	WORD $0x4e0423a2 // tbl v2.16b, { v29.16b, v30.16b }, v4.16b
+	FLDPQ 1200(R26), (F29, F30)
+	WORD $0x4e0423a5 // tbl v5.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cc45 // fmla v5.4s, v2.4s, v3.4s
+	FLDPQ 1168(R26), (F29, F30)
+	WORD $0x4e0423a2 // tbl v2.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cca2 // fmla v2.4s, v5.4s, v3.4s
+	FLDPQ 1136(R26), (F29, F30)
+	WORD $0x4e0423a5 // tbl v5.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cc45 // fmla v5.4s, v2.4s, v3.4s
+	FLDPQ 1104(R26), (F29, F30)
+	WORD $0x4e0423a2 // tbl v2.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cca2 // fmla v2.4s, v5.4s, v3.4s
+	FLDPQ 1072(R26), (F29, F30)
+	WORD $0x4e0423a5 // tbl v5.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cc45 // fmla v5.4s, v2.4s, v3.4s
+	FLDPQ 1040(R26), (F29, F30)
+	WORD $0x4e0423a2 // tbl v2.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cca2 // fmla v2.4s, v5.4s, v3.4s
+	FLDPQ 1008(R26), (F29, F30)
+	WORD $0x4e0423a5 // tbl v5.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cc45 // fmla v5.4s, v2.4s, v3.4s
+	FLDPQ 976(R26), (F29, F30)
+	WORD $0x4e0423a2 // tbl v2.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cca2 // fmla v2.4s, v5.4s, v3.4s
+	FLDPQ 944(R26), (F29, F30)
+	WORD $0x4e0423a4 // tbl v4.16b, { v29.16b, v30.16b }, v4.16b
+	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
+	WORD $0x4ea4cc01 // fmls v1.4s, v0.4s, v4.4s
 	ADD R3<<2, R0, R16
 	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V1.S[2], (R16)
@@ -1625,6 +1595,12 @@ done3:
 // func geluGradNEON(dst []float32, x []float32, dy []float32)
 TEXT ·geluGradNEON(SB), NOSPLIT, $0-72
 	MOVD $constants<>(SB), R26
+	FMOVQ 880(R26), F0
+	FMOVQ 512(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 896(R26), F3
+	FMOVQ 912(R26), F4
+	FMOVQ 928(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dy_base+48(FP), R2
@@ -1635,119 +1611,54 @@ TEXT ·geluGradNEON(SB), NOSPLIT, $0-72
 
 loop1:
 	ADD R6<<2, R1, R22
-	FMOVQ (R22), F0
+	FMOVQ (R22), F6
 	ADD R6<<2, R2, R23
-	FMOVQ (R23), F1
-	FMOVQ 880(R26), F2
-	FMOVQ 896(R26), F3
-	WORD $0x6ea0e47f // fcmgt v31.4s, v3.4s, v0.4s
-	WORD $0x6eff1c03 // bif v3.16b, v0.16b, v31.16b
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6eff1c62 // bif v2.16b, v3.16b, v31.16b
-	FMOVQ 432(R26), F30
-	WORD $0x6e3edc43 // fmul v3.4s, v2.4s, v30.4s
-	FMOVQ 32(R26), F4
-	WORD $0x6e23dc45 // fmul v5.4s, v2.4s, v3.4s
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcca4 // fmla v4.4s, v5.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	FMOVQ 64(R26), F30
-	WORD $0x6e3edca6 // fmul v6.4s, v5.4s, v30.4s
-	WORD $0x6ea0f8dd // fneg v29.4s, v6.4s
-	WORD $0x4e22cc7d // fmla v29.4s, v3.4s, v2.4s
-	WORD $0x4ebd1fa3 // orr v3.16b, v29.16b, v29.16b
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 96(R26), F5
-	FMOVQ 112(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 128(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 144(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 160(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c45 // and v5.16b, v2.16b, v30.16b
-	FMOVQ 176(R26), F7
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dcca7 // fmla v7.4s, v5.4s, v29.4s
+	FMOVQ (R23), F7
+	WORD $0x4e211cc8 // and v8.16b, v6.16b, v1.16b
+	WORD $0x4ea8f408 // fmin v8.4s, v0.4s, v8.4s
+	FMOVQ 32(R26), F9
+	WORD $0x4e23d50a // fadd v10.4s, v8.4s, v3.4s
+	WORD $0x4e24cd49 // fmla v9.4s, v10.4s, v4.4s
+	WORD $0x4ea2d52a // fsub v10.4s, v9.4s, v2.4s
+	WORD $0x4ea5cd48 // fmls v8.4s, v10.4s, v5.4s
+	FMOVQ 1264(R26), F30
+	WORD $0x4e3e1d29 // and v9.16b, v9.16b, v30.16b
+	FMOVQ 1280(R26), F10
+	FMOVQ 1296(R26), F11
+	WORD $0x4eab952a // mla v10.4s, v9.4s, v11.4s
+	FLDPQ 1568(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	FLDPQ 1536(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd2b // fmla v11.4s, v9.4s, v8.4s
+	FLDPQ 1504(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd69 // fmla v9.4s, v11.4s, v8.4s
+	FLDPQ 1472(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd2b // fmla v11.4s, v9.4s, v8.4s
+	FLDPQ 1440(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd69 // fmla v9.4s, v11.4s, v8.4s
+	FLDPQ 1408(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd2b // fmla v11.4s, v9.4s, v8.4s
+	FLDPQ 1376(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd69 // fmla v9.4s, v11.4s, v8.4s
+	FLDPQ 1344(R26), (F29, F30)
+	WORD $0x4e0a23ab // tbl v11.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd2b // fmla v11.4s, v9.4s, v8.4s
+	FLDPQ 1312(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x4e28cd69 // fmla v9.4s, v11.4s, v8.4s
+	WORD $0x4ea0a8c6 // cmlt v6.4s, v6.4s, #0
 	FMOVQ 176(R26), F8
-	WORD $0x6e27fd08 // fdiv v8.4s, v8.4s, v7.4s
-	FMOVQ 176(R26), F9
-	WORD $0x4ea7d529 // fsub v9.4s, v9.4s, v7.4s
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dcca9 // fmla v9.4s, v5.4s, v29.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4ea7cd05 // fmls v5.4s, v8.4s, v7.4s
-	WORD $0x4ea9cd05 // fmls v5.4s, v8.4s, v9.4s
-	FMOVQ 176(R26), F7
-	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
-	WORD $0x4ea5cd07 // fmls v7.4s, v8.4s, v5.4s
-	FMOVQ 928(R26), F9
-	FMOVQ 944(R26), F10
-	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
-	FMOVQ 960(R26), F9
-	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
-	FMOVQ 976(R26), F10
-	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
-	FMOVQ 992(R26), F9
-	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
-	FMOVQ 1008(R26), F10
-	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
-	FMOVQ 1024(R26), F9
-	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
-	FMOVQ 1040(R26), F10
-	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
-	FMOVQ 1056(R26), F9
-	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
-	FMOVQ 1072(R26), F10
-	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
-	FMOVQ 624(R26), F9
-	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
-	WORD $0x6e28dd27 // fmul v7.4s, v9.4s, v8.4s
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	WORD $0x4ea71ce8 // orr v8.16b, v7.16b, v7.16b
-	WORD $0x4e27cca8 // fmla v8.4s, v5.4s, v7.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8485 // sub v5.4s, v4.4s, v30.4s
-	WORD $0x4f3f04a7 // sshr v7.4s, v5.4s, #1
-	WORD $0x6ea784a5 // sub v5.4s, v5.4s, v7.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84a5 // add v5.4s, v5.4s, v30.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x6e25dce5 // fmul v5.4s, v7.4s, v5.4s
-	WORD $0x4f210400 // sshr v0.4s, v0.4s, #31
-	FMOVQ 176(R26), F7
-	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
-	WORD $0x6e671ca0 // bsl v0.16b, v5.16b, v7.16b
-	FMOVQ 176(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8483 // sub v3.4s, v4.4s, v30.4s
-	WORD $0x4f3f0464 // sshr v4.4s, v3.4s, #1
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	FMOVQ 1088(R26), F29
-	WORD $0x4e3dcc40 // fmla v0.4s, v2.4s, v29.4s
-	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	WORD $0x4ea9d508 // fsub v8.4s, v8.4s, v9.4s
+	WORD $0x6e681d26 // bsl v6.16b, v9.16b, v8.16b
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
 	ADD R6<<2, R0, R24
-	FMOVQ F0, (R24)
+	FMOVQ F6, (R24)
 	ADDS $4, R6
 	SUBS $4, R3
 	BHS loop1
@@ -1759,149 +1670,84 @@ end2:
 	ADD $224, R26, R7
 	NEG R3, R3
 	ADD R3<<2, R7, R25
-	FMOVQ (R25), F0
+	FMOVQ (R25), F6
 	ADD R6<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
 	ADD R6<<2, R2, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F8
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VLD1 (R16), V2.S[2]
+	VLD1 (R16), V8.S[2]
 
 lanes2:
-	FMOVQ 880(R26), F3
-	FMOVQ 896(R26), F4
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6eff1c24 // bif v4.16b, v1.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6eff1c83 // bif v3.16b, v4.16b, v31.16b
-	FMOVQ 432(R26), F30
-	WORD $0x6e3edc64 // fmul v4.4s, v3.4s, v30.4s
-	FMOVQ 32(R26), F5
-	WORD $0x6e24dc66 // fmul v6.4s, v3.4s, v4.4s
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dccc5 // fmla v5.4s, v6.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed4a6 // fsub v6.4s, v5.4s, v30.4s
-	FMOVQ 64(R26), F30
-	WORD $0x6e3edcc7 // fmul v7.4s, v6.4s, v30.4s
-	WORD $0x6ea0f8fd // fneg v29.4s, v7.4s
-	WORD $0x4e23cc9d // fmla v29.4s, v4.4s, v3.4s
-	WORD $0x4ebd1fa4 // orr v4.16b, v29.16b, v29.16b
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdccc4 // fmls v4.4s, v6.4s, v29.4s
-	FMOVQ 96(R26), F6
-	FMOVQ 112(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 128(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	FMOVQ 144(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 160(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	FMOVQ 176(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 512(R26), F30
-	WORD $0x4e3e1c66 // and v6.16b, v3.16b, v30.16b
-	FMOVQ 176(R26), F8
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dccc8 // fmla v8.4s, v6.4s, v29.4s
-	FMOVQ 176(R26), F9
-	WORD $0x6e28fd29 // fdiv v9.4s, v9.4s, v8.4s
-	FMOVQ 176(R26), F10
-	WORD $0x4ea8d54a // fsub v10.4s, v10.4s, v8.4s
-	FMOVQ 912(R26), F29
-	WORD $0x4e3dccca // fmla v10.4s, v6.4s, v29.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4ea8cd26 // fmls v6.4s, v9.4s, v8.4s
-	WORD $0x4eaacd26 // fmls v6.4s, v9.4s, v10.4s
-	FMOVQ 176(R26), F8
-	WORD $0x4ea9d508 // fsub v8.4s, v8.4s, v9.4s
-	WORD $0x4ea6cd28 // fmls v8.4s, v9.4s, v6.4s
-	FMOVQ 928(R26), F10
-	FMOVQ 944(R26), F11
-	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
-	FMOVQ 960(R26), F10
-	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
-	FMOVQ 976(R26), F11
-	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
-	FMOVQ 992(R26), F10
-	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
-	FMOVQ 1008(R26), F11
-	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
-	FMOVQ 1024(R26), F10
-	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
-	FMOVQ 1040(R26), F11
-	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
-	FMOVQ 1056(R26), F10
-	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
-	FMOVQ 1072(R26), F11
-	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
-	FMOVQ 624(R26), F10
-	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
-	WORD $0x6e29dd48 // fmul v8.4s, v10.4s, v9.4s
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4e28ccc9 // fmla v9.4s, v6.4s, v8.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe84a6 // sub v6.4s, v5.4s, v30.4s
-	WORD $0x4f3f04c8 // sshr v8.4s, v6.4s, #1
-	WORD $0x6ea884c6 // sub v6.4s, v6.4s, v8.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
-	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x6e26dd06 // fmul v6.4s, v8.4s, v6.4s
-	WORD $0x4f210421 // sshr v1.4s, v1.4s, #31
-	FMOVQ 176(R26), F8
-	WORD $0x4ea6d508 // fsub v8.4s, v8.4s, v6.4s
-	WORD $0x6e681cc1 // bsl v1.16b, v6.16b, v8.16b
-	FMOVQ 176(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe84a4 // sub v4.4s, v5.4s, v30.4s
-	WORD $0x4f3f0485 // sshr v5.4s, v4.4s, #1
-	WORD $0x6ea58484 // sub v4.4s, v4.4s, v5.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84a5 // add v5.4s, v5.4s, v30.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	FMOVQ 1088(R26), F29
-	WORD $0x4e3dcc61 // fmla v1.4s, v3.4s, v29.4s
-	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	WORD $0x4e211ce1 // and v1.16b, v7.16b, v1.16b
+	WORD $0x4ea1f400 // fmin v0.4s, v0.4s, v1.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23d403 // fadd v3.4s, v0.4s, v3.4s
+	WORD $0x4e24cc61 // fmla v1.4s, v3.4s, v4.4s
+	WORD $0x4ea2d422 // fsub v2.4s, v1.4s, v2.4s
+	WORD $0x4ea5cc40 // fmls v0.4s, v2.4s, v5.4s
+	FMOVQ 1264(R26), F30
+	WORD $0x4e3e1c21 // and v1.16b, v1.16b, v30.16b
+	FMOVQ 1280(R26), F2
+	FMOVQ 1296(R26), F3
+	WORD $0x4ea39422 // mla v2.4s, v1.4s, v3.4s
+	FLDPQ 1568(R26), (F29, F30)
+	WORD $0x4e0223a1 // tbl v1.16b, { v29.16b, v30.16b }, v2.16b
+	FLDPQ 1536(R26), (F29, F30)
+	WORD $0x4e0223a3 // tbl v3.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	FLDPQ 1504(R26), (F29, F30)
+	WORD $0x4e0223a1 // tbl v1.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FLDPQ 1472(R26), (F29, F30)
+	WORD $0x4e0223a3 // tbl v3.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	FLDPQ 1440(R26), (F29, F30)
+	WORD $0x4e0223a1 // tbl v1.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FLDPQ 1408(R26), (F29, F30)
+	WORD $0x4e0223a3 // tbl v3.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	FLDPQ 1376(R26), (F29, F30)
+	WORD $0x4e0223a1 // tbl v1.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FLDPQ 1344(R26), (F29, F30)
+	WORD $0x4e0223a3 // tbl v3.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	FLDPQ 1312(R26), (F29, F30)
+	WORD $0x4e0223a1 // tbl v1.16b, { v29.16b, v30.16b }, v2.16b
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	WORD $0x4ea0a8e0 // cmlt v0.4s, v7.4s, #0
+	FMOVQ 176(R26), F2
+	WORD $0x4ea1d442 // fsub v2.4s, v2.4s, v1.4s
+	WORD $0x6e621c20 // bsl v0.16b, v1.16b, v2.16b
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
 	ADD R6<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes3
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes3
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes3:
 
@@ -1911,6 +1757,12 @@ done3:
 // func geluTanhNEON(dst []float32, x []float32)
 TEXT ·geluTanhNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 1600(R26), F0
+	FMOVQ 1616(R26), F1
+	FMOVQ 1632(R26), F2
+	FMOVQ 1648(R26), F2
+	FMOVQ 656(R26), F3
+	FMOVQ 16(R26), F4
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1920,487 +1772,112 @@ TEXT ·geluTanhNEON(SB), NOSPLIT, $0-48
 
 loop1:
 	ADD R3<<2, R1, R19
-	FMOVQ (R19), F0
-	FMOVQ 1104(R26), F1
-	FMOVQ 1120(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6eff1c02 // bif v2.16b, v0.16b, v31.16b
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6eff1c41 // bif v1.16b, v2.16b, v31.16b
-	FMOVQ 1136(R26), F2
-	WORD $0x6e21dc23 // fmul v3.4s, v1.4s, v1.4s
-	FMOVQ 1152(R26), F29
-	WORD $0x4e3dcc62 // fmla v2.4s, v3.4s, v29.4s
-	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c22 // orr v2.16b, v1.16b, v30.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
+	FMOVQ (R19), F5
+	WORD $0x4e25f426 // fmax v6.4s, v1.4s, v5.4s
+	WORD $0x4ea6f406 // fmin v6.4s, v0.4s, v6.4s
+	FMOVQ 1632(R26), F7
+	WORD $0x6e26dcc8 // fmul v8.4s, v6.4s, v6.4s
+	WORD $0x4e22cd07 // fmla v7.4s, v8.4s, v2.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4ea31cc7 // orr v7.16b, v6.16b, v3.16b
+	WORD $0x4e27f487 // fmax v7.4s, v4.4s, v7.4s
+	FMOVQ 32(R26), F8
 	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
+	WORD $0x4e3dcce8 // fmla v8.4s, v7.4s, v29.4s
 	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
+	WORD $0x4ebed509 // fsub v9.4s, v8.4s, v30.4s
 	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
+	WORD $0x4ebdcd27 // fmls v7.4s, v9.4s, v29.4s
 	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x4ebdcd27 // fmls v7.4s, v9.4s, v29.4s
+	FMOVQ 96(R26), F9
+	FMOVQ 112(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 128(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 160(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
 	FMOVQ 32(R26), F30
-	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
-	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
-	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
+	WORD $0x6ebe8507 // sub v7.4s, v8.4s, v30.4s
+	WORD $0x4f3f04e8 // sshr v8.4s, v7.4s, #1
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4f210421 // sshr v1.4s, v1.4s, #31
-	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	WORD $0x6e22fc21 // fdiv v1.4s, v1.4s, v2.4s
-	FMOVQ 1120(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
-	ADDS $4, R3
-	SUBS $4, R2
-	BHS loop1
-
-end2:
-	ADDS $4, R2
-	CMP $0, R2
-	BEQ done3
-	ADD $224, R26, R6
-	NEG R2, R2
-	ADD R2<<2, R6, R21
-	FMOVQ (R21), F0
-	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[2]
-
-lanes1:
-	FMOVQ 1104(R26), F2
-	FMOVQ 1120(R26), F3
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6eff1c23 // bif v3.16b, v1.16b, v31.16b
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6eff1c62 // bif v2.16b, v3.16b, v31.16b
-	FMOVQ 1136(R26), F3
-	WORD $0x6e22dc44 // fmul v4.4s, v2.4s, v2.4s
-	FMOVQ 1152(R26), F29
-	WORD $0x4e3dcc83 // fmla v3.4s, v4.4s, v29.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c43 // orr v3.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F4
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	FMOVQ 32(R26), F4
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc64 // fmla v4.4s, v3.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 96(R26), F5
-	FMOVQ 112(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 128(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 144(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 160(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8483 // sub v3.4s, v4.4s, v30.4s
-	WORD $0x4f3f0464 // sshr v4.4s, v3.4s, #1
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4f210442 // sshr v2.4s, v2.4s, #31
-	WORD $0x6e641c62 // bsl v2.16b, v3.16b, v4.16b
-	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	WORD $0x6e23fc42 // fdiv v2.4s, v2.4s, v3.4s
-	FMOVQ 1120(R26), F3
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VST1 V1.S[2], (R16)
-
-lanes2:
-
-done3:
-	RET
-
-// func geluTanhGradNEON(dst []float32, x []float32, dy []float32)
-TEXT ·geluTanhGradNEON(SB), NOSPLIT, $0-72
-	MOVD $constants<>(SB), R26
-	MOVD dst_base+0(FP), R0
-	MOVD x_base+24(FP), R1
-	MOVD dy_base+48(FP), R2
-	MOVD dst_len+8(FP), R3
-	MOVD ZR, R6
-	SUBS $4, R3
-	BLO end2
-
-loop1:
-	ADD R6<<2, R1, R22
-	FMOVQ (R22), F0
-	ADD R6<<2, R2, R23
-	FMOVQ (R23), F1
-	FMOVQ 1104(R26), F2
-	FMOVQ 1120(R26), F3
-	WORD $0x6ea0e47f // fcmgt v31.4s, v3.4s, v0.4s
-	WORD $0x6ebf1c60 // bit v0.16b, v3.16b, v31.16b
-	WORD $0x6ea2e41f // fcmgt v31.4s, v0.4s, v2.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x6e20dc02 // fmul v2.4s, v0.4s, v0.4s
-	FMOVQ 1136(R26), F3
-	FMOVQ 1136(R26), F4
-	FMOVQ 1152(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 1168(R26), F29
-	WORD $0x4e3dcc44 // fmla v4.4s, v2.4s, v29.4s
-	WORD $0x6e23dc02 // fmul v2.4s, v0.4s, v3.4s
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c43 // orr v3.16b, v2.16b, v30.16b
-	FMOVQ 16(R26), F5
-	WORD $0x6ea3e4bf // fcmgt v31.4s, v5.4s, v3.4s
-	WORD $0x6ebf1ca3 // bit v3.16b, v5.16b, v31.16b
-	FMOVQ 32(R26), F5
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc65 // fmla v5.4s, v3.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed4a6 // fsub v6.4s, v5.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdccc3 // fmls v3.4s, v6.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdccc3 // fmls v3.4s, v6.4s, v29.4s
-	FMOVQ 96(R26), F6
-	FMOVQ 112(R26), F7
-	WORD $0x4e23ccc7 // fmla v7.4s, v6.4s, v3.4s
-	FMOVQ 128(R26), F6
-	WORD $0x4e23cce6 // fmla v6.4s, v7.4s, v3.4s
-	FMOVQ 144(R26), F7
-	WORD $0x4e23ccc7 // fmla v7.4s, v6.4s, v3.4s
-	FMOVQ 160(R26), F6
-	WORD $0x4e23cce6 // fmla v6.4s, v7.4s, v3.4s
-	FMOVQ 176(R26), F7
-	WORD $0x4e23ccc7 // fmla v7.4s, v6.4s, v3.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e23cce6 // fmla v6.4s, v7.4s, v3.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe84a3 // sub v3.4s, v5.4s, v30.4s
-	WORD $0x4f3f0465 // sshr v5.4s, v3.4s, #1
-	WORD $0x6ea58463 // sub v3.4s, v3.4s, v5.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84a5 // add v5.4s, v5.4s, v30.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dca3 // fmul v3.4s, v5.4s, v3.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4f210442 // sshr v2.4s, v2.4s, #31
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x6e651c66 // bsl v6.16b, v3.16b, v5.16b
-	WORD $0x6e631ca2 // bsl v2.16b, v5.16b, v3.16b
-	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	FMOVQ 176(R26), F5
-	WORD $0x6e23fca3 // fdiv v3.4s, v5.4s, v3.4s
-	WORD $0x6e23dcc5 // fmul v5.4s, v6.4s, v3.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	FMOVQ 176(R26), F3
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x4e24cc03 // fmla v3.4s, v0.4s, v4.4s
-	WORD $0x6e23dca0 // fmul v0.4s, v5.4s, v3.4s
-	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R6<<2, R0, R24
-	FMOVQ F0, (R24)
-	ADDS $4, R6
-	SUBS $4, R3
-	BHS loop1
-
-end2:
-	ADDS $4, R3
-	CMP $0, R3
-	BEQ done3
-	ADD $224, R26, R7
-	NEG R3, R3
-	ADD R3<<2, R7, R25
-	FMOVQ (R25), F0
-	ADD R6<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[2]
-
-lanes1:
-	ADD R6<<2, R2, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[2]
-
-lanes2:
-	FMOVQ 1104(R26), F3
-	FMOVQ 1120(R26), F4
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea3e43f // fcmgt v31.4s, v1.4s, v3.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
-	WORD $0x6e21dc23 // fmul v3.4s, v1.4s, v1.4s
-	FMOVQ 1136(R26), F4
-	FMOVQ 1136(R26), F5
-	FMOVQ 1152(R26), F29
-	WORD $0x4e3dcc64 // fmla v4.4s, v3.4s, v29.4s
-	FMOVQ 1168(R26), F29
-	WORD $0x4e3dcc65 // fmla v5.4s, v3.4s, v29.4s
-	WORD $0x6e24dc23 // fmul v3.4s, v1.4s, v4.4s
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c64 // orr v4.16b, v3.16b, v30.16b
-	FMOVQ 16(R26), F6
-	WORD $0x6ea4e4df // fcmgt v31.4s, v6.4s, v4.4s
-	WORD $0x6ebf1cc4 // bit v4.16b, v6.16b, v31.16b
-	FMOVQ 32(R26), F6
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc86 // fmla v6.4s, v4.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed4c7 // fsub v7.4s, v6.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcce4 // fmls v4.4s, v7.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcce4 // fmls v4.4s, v7.4s, v29.4s
-	FMOVQ 96(R26), F7
-	FMOVQ 112(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 128(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	FMOVQ 144(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
-	FMOVQ 160(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
 	FMOVQ 176(R26), F8
-	WORD $0x4e24cce8 // fmla v8.4s, v7.4s, v4.4s
+	WORD $0x4ea0a8c6 // cmlt v6.4s, v6.4s, #0
+	WORD $0x6e681ce6 // bsl v6.16b, v7.16b, v8.16b
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x6e27fcc6 // fdiv v6.4s, v6.4s, v7.4s
+	WORD $0x4e25f425 // fmax v5.4s, v1.4s, v5.4s
+	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
+	ADD R3<<2, R0, R20
+	FMOVQ F5, (R20)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop1
+
+end2:
+	ADDS $4, R2
+	CMP $0, R2
+	BEQ done3
+	ADD $224, R26, R6
+	NEG R2, R2
+	ADD R2<<2, R6, R21
+	FMOVQ (R21), F5
+	ADD R3<<2, R1, R16
+	FMOVS (R16), F6
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V6.S[1]
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V6.S[2]
+
+lanes1:
+	WORD $0x4e26f427 // fmax v7.4s, v1.4s, v6.4s
+	WORD $0x4ea7f400 // fmin v0.4s, v0.4s, v7.4s
+	FMOVQ 1632(R26), F7
+	WORD $0x6e20dc08 // fmul v8.4s, v0.4s, v0.4s
+	WORD $0x4e22cd07 // fmla v7.4s, v8.4s, v2.4s
+	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
+	WORD $0x4ea31c02 // orr v2.16b, v0.16b, v3.16b
+	WORD $0x4e22f482 // fmax v2.4s, v4.4s, v2.4s
+	FMOVQ 32(R26), F3
+	FMOVQ 48(R26), F29
+	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
+	FMOVQ 32(R26), F30
+	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
+	FMOVQ 64(R26), F29
+	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
+	FMOVQ 80(R26), F29
+	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
+	FMOVQ 96(R26), F4
+	FMOVQ 112(R26), F7
+	WORD $0x4e22cc87 // fmla v7.4s, v4.4s, v2.4s
+	FMOVQ 128(R26), F4
+	WORD $0x4e22cce4 // fmla v4.4s, v7.4s, v2.4s
+	FMOVQ 144(R26), F7
+	WORD $0x4e22cc87 // fmla v7.4s, v4.4s, v2.4s
+	FMOVQ 160(R26), F4
+	WORD $0x4e22cce4 // fmla v4.4s, v7.4s, v2.4s
 	FMOVQ 176(R26), F7
-	WORD $0x4e24cd07 // fmla v7.4s, v8.4s, v4.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe84c4 // sub v4.4s, v6.4s, v30.4s
-	WORD $0x4f3f0486 // sshr v6.4s, v4.4s, #1
-	WORD $0x6ea68484 // sub v4.4s, v4.4s, v6.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dcc4 // fmul v4.4s, v6.4s, v4.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4f210463 // sshr v3.4s, v3.4s, #31
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	WORD $0x6e661c87 // bsl v7.16b, v4.16b, v6.16b
-	WORD $0x6e641cc3 // bsl v3.16b, v6.16b, v4.16b
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	FMOVQ 176(R26), F6
-	WORD $0x6e24fcc4 // fdiv v4.4s, v6.4s, v4.4s
-	WORD $0x6e24dce6 // fmul v6.4s, v7.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e22cc87 // fmla v7.4s, v4.4s, v2.4s
 	FMOVQ 176(R26), F4
-	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
-	WORD $0x4e25cc24 // fmla v4.4s, v1.4s, v5.4s
-	WORD $0x6e24dcc1 // fmul v1.4s, v6.4s, v4.4s
-	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
-	ADD R6<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[2], (R16)
-
-lanes3:
-
-done3:
-	RET
-
-// func siluNEON(dst []float32, x []float32)
-TEXT ·siluNEON(SB), NOSPLIT, $0-48
-	MOVD $constants<>(SB), R26
-	MOVD dst_base+0(FP), R0
-	MOVD x_base+24(FP), R1
-	MOVD dst_len+8(FP), R2
-	MOVD ZR, R3
-	SUBS $4, R2
-	BLO end2
-
-loop1:
-	ADD R3<<2, R1, R19
-	FMOVQ (R19), F0
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c01 // orr v1.16b, v0.16b, v30.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 96(R26), F3
-	FMOVQ 112(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 128(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 144(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 160(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8441 // sub v1.4s, v2.4s, v30.4s
-	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
-	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	FMOVQ 176(R26), F2
-	WORD $0x4f210403 // sshr v3.4s, v0.4s, #31
-	WORD $0x6e621c23 // bsl v3.16b, v1.16b, v2.16b
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x6e21fc61 // fdiv v1.4s, v3.4s, v1.4s
-	FMOVQ 16(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	ADD R3<<2, R0, R20
-	FMOVQ F0, (R20)
-	ADDS $4, R3
-	SUBS $4, R2
-	BHS loop1
-
-end2:
-	ADDS $4, R2
-	CMP $0, R2
-	BEQ done3
-	ADD $224, R26, R6
-	NEG R2, R2
-	ADD R2<<2, R6, R21
-	FMOVQ (R21), F0
-	ADD R3<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[2]
-
-lanes1:
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c22 // orr v2.16b, v1.16b, v30.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
+	WORD $0x4e22cce4 // fmla v4.4s, v7.4s, v2.4s
 	FMOVQ 32(R26), F30
 	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
 	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
@@ -2414,548 +1891,19 @@ lanes1:
 	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
 	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
 	FMOVQ 176(R26), F3
-	WORD $0x4f210424 // sshr v4.4s, v1.4s, #31
-	WORD $0x6e631c44 // bsl v4.16b, v2.16b, v3.16b
+	WORD $0x4ea0a800 // cmlt v0.4s, v0.4s, #0
+	WORD $0x6e631c40 // bsl v0.16b, v2.16b, v3.16b
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	WORD $0x6e22fc82 // fdiv v2.4s, v4.4s, v2.4s
-	FMOVQ 16(R26), F3
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	ADD R3<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VST1 V1.S[2], (R16)
-
-lanes2:
-
-done3:
-	RET
-
-// func siluGradNEON(dst []float32, x []float32, dy []float32)
-TEXT ·siluGradNEON(SB), NOSPLIT, $0-72
-	MOVD $constants<>(SB), R26
-	MOVD dst_base+0(FP), R0
-	MOVD x_base+24(FP), R1
-	MOVD dy_base+48(FP), R2
-	MOVD dst_len+8(FP), R3
-	MOVD ZR, R6
-	SUBS $4, R3
-	BLO end2
-
-loop1:
-	ADD R6<<2, R1, R22
-	FMOVQ (R22), F0
-	ADD R6<<2, R2, R23
-	FMOVQ (R23), F1
-	FMOVQ 1184(R26), F2
-	FMOVQ 16(R26), F3
-	WORD $0x6ea0e47f // fcmgt v31.4s, v3.4s, v0.4s
-	WORD $0x6ebf1c60 // bit v0.16b, v3.16b, v31.16b
-	WORD $0x6ea2e41f // fcmgt v31.4s, v0.4s, v2.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c02 // orr v2.16b, v0.16b, v30.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
-	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
-	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4f210404 // sshr v4.4s, v0.4s, #31
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x6e631c45 // bsl v5.16b, v2.16b, v3.16b
-	WORD $0x6e621c64 // bsl v4.16b, v3.16b, v2.16b
-	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	FMOVQ 176(R26), F3
-	WORD $0x6e22fc62 // fdiv v2.4s, v3.4s, v2.4s
-	FMOVQ 176(R26), F3
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	WORD $0x4e24cc03 // fmla v3.4s, v0.4s, v4.4s
-	WORD $0x6e22dca0 // fmul v0.4s, v5.4s, v2.4s
-	WORD $0x6e23dc00 // fmul v0.4s, v0.4s, v3.4s
+	WORD $0x6e22fc00 // fdiv v0.4s, v0.4s, v2.4s
+	WORD $0x4e26f421 // fmax v1.4s, v1.4s, v6.4s
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R6<<2, R0, R24
-	FMOVQ F0, (R24)
-	ADDS $4, R6
-	SUBS $4, R3
-	BHS loop1
-
-end2:
-	ADDS $4, R3
-	CMP $0, R3
-	BEQ done3
-	ADD $224, R26, R7
-	NEG R3, R3
-	ADD R3<<2, R7, R25
-	FMOVQ (R25), F0
-	ADD R6<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[2]
-
-lanes1:
-	ADD R6<<2, R2, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[2]
-
-lanes2:
-	FMOVQ 1184(R26), F3
-	FMOVQ 16(R26), F4
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea3e43f // fcmgt v31.4s, v1.4s, v3.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
-	FMOVQ 656(R26), F30
-	WORD $0x4ebe1c23 // orr v3.16b, v1.16b, v30.16b
-	FMOVQ 16(R26), F4
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	FMOVQ 32(R26), F4
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc64 // fmla v4.4s, v3.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 96(R26), F5
-	FMOVQ 112(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 128(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 144(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 160(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8483 // sub v3.4s, v4.4s, v30.4s
-	WORD $0x4f3f0464 // sshr v4.4s, v3.4s, #1
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4f210425 // sshr v5.4s, v1.4s, #31
-	WORD $0x4ea51ca6 // orr v6.16b, v5.16b, v5.16b
-	WORD $0x6e641c66 // bsl v6.16b, v3.16b, v4.16b
-	WORD $0x6e631c85 // bsl v5.16b, v4.16b, v3.16b
-	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	FMOVQ 176(R26), F4
-	WORD $0x6e23fc83 // fdiv v3.4s, v4.4s, v3.4s
-	FMOVQ 176(R26), F4
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4e25cc24 // fmla v4.4s, v1.4s, v5.4s
-	WORD $0x6e23dcc1 // fmul v1.4s, v6.4s, v3.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
-	ADD R6<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[2], (R16)
-
-lanes3:
-
-done3:
-	RET
-
-// func tanhGradNEON(dst []float32, y []float32, dy []float32)
-TEXT ·tanhGradNEON(SB), NOSPLIT, $0-72
-	MOVD $constants<>(SB), R26
-	MOVD dst_base+0(FP), R0
-	MOVD y_base+24(FP), R1
-	MOVD dy_base+48(FP), R2
-	MOVD dst_len+8(FP), R3
-	MOVD ZR, R6
-	SUBS $8, R3
-	BLO end2
-
-loop1:
-	ADD R6<<2, R1, R19
-	FMOVQ (R19), F0
-	ADD R6<<2, R2, R20
-	FMOVQ (R20), F1
-	FMOVQ 176(R26), F2
-	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
-	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	ADD R6<<2, R0, R21
-	FMOVQ F0, (R21)
-	FMOVQ 16(R19), F0
-	FMOVQ 16(R20), F1
-	FMOVQ 176(R26), F2
-	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
-	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	FMOVQ F0, 16(R21)
-	ADDS $8, R6
-	SUBS $8, R3
-	BHS loop1
-
-end2:
-	ADDS $8, R3
-	SUBS $4, R3
-	BLO end4
-
-loop3:
-	ADD R6<<2, R1, R22
-	FMOVQ (R22), F0
-	ADD R6<<2, R2, R23
-	FMOVQ (R23), F1
-	FMOVQ 176(R26), F2
-	WORD $0x6e20dc00 // fmul v0.4s, v0.4s, v0.4s
-	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	ADD R6<<2, R0, R24
-	FMOVQ F0, (R24)
-	ADDS $4, R6
-	SUBS $4, R3
-	BHS loop3
-
-end4:
-	ADDS $4, R3
-	CMP $0, R3
-	BEQ done5
-	ADD $224, R26, R7
-	NEG R3, R3
-	ADD R3<<2, R7, R25
-	FMOVQ (R25), F0
-	ADD R6<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[2]
-
-lanes1:
-	ADD R6<<2, R2, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[2]
-
-lanes2:
-	FMOVQ 176(R26), F3
-	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
-	WORD $0x4ea1d461 // fsub v1.4s, v3.4s, v1.4s
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	ADD R6<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[2], (R16)
-
-lanes3:
-
-done5:
-	RET
-
-// func sigmoidGradNEON(dst []float32, y []float32, dy []float32)
-TEXT ·sigmoidGradNEON(SB), NOSPLIT, $0-72
-	MOVD $constants<>(SB), R26
-	MOVD dst_base+0(FP), R0
-	MOVD y_base+24(FP), R1
-	MOVD dy_base+48(FP), R2
-	MOVD dst_len+8(FP), R3
-	MOVD ZR, R6
-	SUBS $8, R3
-	BLO end2
-
-loop1:
-	ADD R6<<2, R1, R19
-	FMOVQ (R19), F0
-	ADD R6<<2, R2, R20
-	FMOVQ (R20), F1
-	FMOVQ 176(R26), F2
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	ADD R6<<2, R0, R21
-	FMOVQ F0, (R21)
-	FMOVQ 16(R19), F0
-	FMOVQ 16(R20), F1
-	FMOVQ 176(R26), F2
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	FMOVQ F0, 16(R21)
-	ADDS $8, R6
-	SUBS $8, R3
-	BHS loop1
-
-end2:
-	ADDS $8, R3
-	SUBS $4, R3
-	BLO end4
-
-loop3:
-	ADD R6<<2, R1, R22
-	FMOVQ (R22), F0
-	ADD R6<<2, R2, R23
-	FMOVQ (R23), F1
-	FMOVQ 176(R26), F2
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	ADD R6<<2, R0, R24
-	FMOVQ F0, (R24)
-	ADDS $4, R6
-	SUBS $4, R3
-	BHS loop3
-
-end4:
-	ADDS $4, R3
-	CMP $0, R3
-	BEQ done5
-	ADD $224, R26, R7
-	NEG R3, R3
-	ADD R3<<2, R7, R25
-	FMOVQ (R25), F0
-	ADD R6<<2, R1, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V1.S[2]
-
-lanes1:
-	ADD R6<<2, R2, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes2
-	ADD $4, R16
-	VLD1 (R16), V2.S[2]
-
-lanes2:
-	FMOVQ 176(R26), F3
-	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
-	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	ADD R6<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
-	CBZ R17, lanes3
-	ADD $4, R16
-	VST1 V1.S[2], (R16)
-
-lanes3:
-
-done5:
-	RET
-
-// func eluNEON(dst []float32, x []float32, alpha float32)
-TEXT ·eluNEON(SB), NOSPLIT, $0-52
-	MOVD $constants<>(SB), R26
-	FMOVS alpha+48(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVD dst_base+0(FP), R0
-	MOVD x_base+24(FP), R1
-	MOVD dst_len+8(FP), R2
-	MOVD ZR, R3
-	SUBS $4, R2
-	BLO end2
-
-loop1:
-	ADD R3<<2, R1, R19
-	FMOVQ (R19), F1
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	FMOVQ 1200(R26), F3
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6eff1c23 // bif v3.16b, v1.16b, v31.16b
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6eff1c62 // bif v2.16b, v3.16b, v31.16b
-	FMOVQ 528(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 528(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 544(R26), F4
-	FMOVQ 560(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 576(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 592(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 608(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 624(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	WORD $0x6e22dc44 // fmul v4.4s, v2.4s, v2.4s
-	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
-	FMOVQ 176(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	WORD $0x4e23cc44 // fmla v4.4s, v2.4s, v3.4s
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
-	WORD $0x6e20dc83 // fmul v3.4s, v4.4s, v0.4s
-	WORD $0x6ee21c61 // bif v1.16b, v3.16b, v2.16b
-	ADD R3<<2, R0, R20
-	FMOVQ F1, (R20)
-	ADDS $4, R3
-	SUBS $4, R2
-	BHS loop1
-
-end2:
-	ADDS $4, R2
-	CMP $0, R2
-	BEQ done3
-	ADD $224, R26, R6
-	NEG R2, R2
-	ADD R2<<2, R6, R21
-	FMOVQ (R21), F1
-	ADD R3<<2, R1, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
-	CBZ R17, lanes1
-	ADD $4, R16
-	VLD1 (R16), V2.S[2]
-
-lanes1:
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	FMOVQ 1200(R26), F4
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6eff1c44 // bif v4.16b, v2.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6eff1c83 // bif v3.16b, v4.16b, v31.16b
-	FMOVQ 528(R26), F4
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc64 // fmla v4.4s, v3.4s, v29.4s
-	FMOVQ 528(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 544(R26), F5
-	FMOVQ 560(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 576(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 592(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 608(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 624(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	WORD $0x6e23dc65 // fmul v5.4s, v3.4s, v3.4s
-	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
-	FMOVQ 176(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
-	WORD $0x4e24cc65 // fmla v5.4s, v3.4s, v4.4s
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e443 // fcmgt v3.4s, v2.4s, v3.4s
-	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
-	WORD $0x6ea31c40 // bit v0.16b, v2.16b, v3.16b
 	ADD R3<<2, R0, R16
 	FMOVS F0, (R16)
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[1], (R16)
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[2], (R16)
@@ -2965,11 +1913,15 @@ lanes2:
 done3:
 	RET
 
-// func eluGradNEON(dst []float32, x []float32, dy []float32, alpha float32)
-TEXT ·eluGradNEON(SB), NOSPLIT, $0-76
+// func geluTanhGradNEON(dst []float32, x []float32, dy []float32)
+TEXT ·geluTanhGradNEON(SB), NOSPLIT, $0-72
 	MOVD $constants<>(SB), R26
-	FMOVS alpha+72(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVQ 1600(R26), F0
+	FMOVQ 1616(R26), F1
+	FMOVQ 1632(R26), F2
+	FMOVQ 1648(R26), F2
+	FMOVQ 1664(R26), F3
+	FMOVQ 656(R26), F4
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dy_base+48(FP), R2
@@ -2980,56 +1932,71 @@ TEXT ·eluGradNEON(SB), NOSPLIT, $0-76
 
 loop1:
 	ADD R6<<2, R1, R22
-	FMOVQ (R22), F1
+	FMOVQ (R22), F5
 	ADD R6<<2, R2, R23
-	FMOVQ (R23), F2
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea3e43f // fcmgt v31.4s, v1.4s, v3.4s
-	WORD $0x6eff1c23 // bif v3.16b, v1.16b, v31.16b
-	FMOVQ 16(R26), F4
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	FMOVQ 32(R26), F4
+	FMOVQ (R23), F6
+	WORD $0x4e25f425 // fmax v5.4s, v1.4s, v5.4s
+	WORD $0x4ea5f405 // fmin v5.4s, v0.4s, v5.4s
+	WORD $0x6e25dca7 // fmul v7.4s, v5.4s, v5.4s
+	FMOVQ 1632(R26), F8
+	FMOVQ 1632(R26), F9
+	WORD $0x4e22cce8 // fmla v8.4s, v7.4s, v2.4s
+	WORD $0x4e23cce9 // fmla v9.4s, v7.4s, v3.4s
+	WORD $0x6e28dca7 // fmul v7.4s, v5.4s, v8.4s
+	WORD $0x4ea41ce8 // orr v8.16b, v7.16b, v4.16b
+	FMOVQ 16(R26), F10
+	WORD $0x4e28f548 // fmax v8.4s, v10.4s, v8.4s
+	FMOVQ 32(R26), F10
 	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc64 // fmla v4.4s, v3.4s, v29.4s
+	WORD $0x4e3dcd0a // fmla v10.4s, v8.4s, v29.4s
 	FMOVQ 32(R26), F30
-	WORD $0x4ebed485 // fsub v5.4s, v4.4s, v30.4s
+	WORD $0x4ebed54b // fsub v11.4s, v10.4s, v30.4s
 	FMOVQ 64(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
+	WORD $0x4ebdcd68 // fmls v8.4s, v11.4s, v29.4s
 	FMOVQ 80(R26), F29
-	WORD $0x4ebdcca3 // fmls v3.4s, v5.4s, v29.4s
-	FMOVQ 96(R26), F5
-	FMOVQ 112(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 128(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 144(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 160(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e23ccc5 // fmla v5.4s, v6.4s, v3.4s
+	WORD $0x4ebdcd68 // fmls v8.4s, v11.4s, v29.4s
+	FMOVQ 96(R26), F11
+	FMOVQ 112(R26), F12
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	FMOVQ 128(R26), F11
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	FMOVQ 144(R26), F12
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	FMOVQ 160(R26), F11
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	FMOVQ 176(R26), F12
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	FMOVQ 176(R26), F11
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	FMOVQ 32(R26), F30
-	WORD $0x6ebe8483 // sub v3.4s, v4.4s, v30.4s
-	WORD $0x4f3f0464 // sshr v4.4s, v3.4s, #1
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x6ebe8548 // sub v8.4s, v10.4s, v30.4s
+	WORD $0x4f3f050a // sshr v10.4s, v8.4s, #1
+	WORD $0x6eaa8508 // sub v8.4s, v8.4s, v10.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
+	WORD $0x4ebe854a // add v10.4s, v10.4s, v30.4s
+	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
+	WORD $0x6e2add6a // fmul v10.4s, v11.4s, v10.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
-	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6ea4e421 // fcmgt v1.4s, v1.4s, v4.4s
-	WORD $0x6e631c41 // bsl v1.16b, v2.16b, v3.16b
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd48 // fmul v8.4s, v10.4s, v8.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4ea0a8e7 // cmlt v7.4s, v7.4s, #0
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	WORD $0x6e6a1d0b // bsl v11.16b, v8.16b, v10.16b
+	WORD $0x6e681d47 // bsl v7.16b, v10.16b, v8.16b
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	FMOVQ 176(R26), F10
+	WORD $0x6e28fd48 // fdiv v8.4s, v10.4s, v8.4s
+	WORD $0x6e28dd6a // fmul v10.4s, v11.4s, v8.4s
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVQ 176(R26), F8
+	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
+	WORD $0x4e29cca8 // fmla v8.4s, v5.4s, v9.4s
+	WORD $0x6e28dd45 // fmul v5.4s, v10.4s, v8.4s
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
 	ADD R6<<2, R0, R24
-	FMOVQ F1, (R24)
+	FMOVQ F5, (R24)
 	ADDS $4, R6
 	SUBS $4, R3
 	BHS loop1
@@ -3038,6 +2005,474 @@ end2:
 	ADDS $4, R3
 	CMP $0, R3
 	BEQ done3
+	ADD $224, R26, R7
+	NEG R3, R3
+	ADD R3<<2, R7, R25
+	FMOVQ (R25), F5
+	ADD R6<<2, R1, R16
+	FMOVS (R16), F6
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V6.S[1]
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V6.S[2]
+
+lanes1:
+	ADD R6<<2, R2, R16
+	FMOVS (R16), F7
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V7.S[2]
+
+lanes2:
+	WORD $0x4e26f421 // fmax v1.4s, v1.4s, v6.4s
+	WORD $0x4ea1f400 // fmin v0.4s, v0.4s, v1.4s
+	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
+	FMOVQ 1632(R26), F6
+	FMOVQ 1632(R26), F8
+	WORD $0x4e22cc26 // fmla v6.4s, v1.4s, v2.4s
+	WORD $0x4e23cc28 // fmla v8.4s, v1.4s, v3.4s
+	WORD $0x6e26dc01 // fmul v1.4s, v0.4s, v6.4s
+	WORD $0x4ea41c22 // orr v2.16b, v1.16b, v4.16b
+	FMOVQ 16(R26), F3
+	WORD $0x4e22f462 // fmax v2.4s, v3.4s, v2.4s
+	FMOVQ 32(R26), F3
+	FMOVQ 48(R26), F29
+	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
+	FMOVQ 32(R26), F30
+	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
+	FMOVQ 64(R26), F29
+	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
+	FMOVQ 80(R26), F29
+	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
+	FMOVQ 96(R26), F4
+	FMOVQ 112(R26), F6
+	WORD $0x4e22cc86 // fmla v6.4s, v4.4s, v2.4s
+	FMOVQ 128(R26), F4
+	WORD $0x4e22ccc4 // fmla v4.4s, v6.4s, v2.4s
+	FMOVQ 144(R26), F6
+	WORD $0x4e22cc86 // fmla v6.4s, v4.4s, v2.4s
+	FMOVQ 160(R26), F4
+	WORD $0x4e22ccc4 // fmla v4.4s, v6.4s, v2.4s
+	FMOVQ 176(R26), F6
+	WORD $0x4e22cc86 // fmla v6.4s, v4.4s, v2.4s
+	FMOVQ 176(R26), F4
+	WORD $0x4e22ccc4 // fmla v4.4s, v6.4s, v2.4s
+	FMOVQ 32(R26), F30
+	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
+	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
+	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
+	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
+	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
+	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
+	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	FMOVQ 176(R26), F3
+	WORD $0x4ea0a821 // cmlt v1.4s, v1.4s, #0
+	WORD $0x4ea11c24 // orr v4.16b, v1.16b, v1.16b
+	WORD $0x6e631c44 // bsl v4.16b, v2.16b, v3.16b
+	WORD $0x6e621c61 // bsl v1.16b, v3.16b, v2.16b
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	FMOVQ 176(R26), F3
+	WORD $0x6e22fc62 // fdiv v2.4s, v3.4s, v2.4s
+	WORD $0x6e22dc83 // fmul v3.4s, v4.4s, v2.4s
+	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
+	FMOVQ 176(R26), F2
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	WORD $0x4e28cc02 // fmla v2.4s, v0.4s, v8.4s
+	WORD $0x6e22dc60 // fmul v0.4s, v3.4s, v2.4s
+	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
+	ADD R6<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
+
+lanes3:
+
+done3:
+	RET
+
+// func siluNEON(dst []float32, x []float32)
+TEXT ·siluNEON(SB), NOSPLIT, $0-48
+	MOVD $constants<>(SB), R26
+	FMOVQ 656(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $4, R2
+	BLO end2
+
+loop1:
+	ADD R3<<2, R1, R19
+	FMOVQ (R19), F6
+	WORD $0x4ea01cc7 // orr v7.16b, v6.16b, v0.16b
+	WORD $0x4e27f427 // fmax v7.4s, v1.4s, v7.4s
+	FMOVQ 32(R26), F8
+	WORD $0x4e23cce8 // fmla v8.4s, v7.4s, v3.4s
+	WORD $0x4ea2d509 // fsub v9.4s, v8.4s, v2.4s
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	WORD $0x4ea5cd27 // fmls v7.4s, v9.4s, v5.4s
+	FMOVQ 96(R26), F9
+	FMOVQ 112(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 128(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 160(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x6ea28507 // sub v7.4s, v8.4s, v2.4s
+	WORD $0x4f3f04e8 // sshr v8.4s, v7.4s, #1
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
+	FMOVQ 176(R26), F8
+	WORD $0x4ea0a8c9 // cmlt v9.4s, v6.4s, #0
+	WORD $0x6e681ce9 // bsl v9.16b, v7.16b, v8.16b
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
+	WORD $0x4e26f426 // fmax v6.4s, v1.4s, v6.4s
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	ADD R3<<2, R0, R20
+	FMOVQ F6, (R20)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop1
+
+end2:
+	ADDS $4, R2
+	CMP $0, R2
+	BEQ done3
+	ADD $224, R26, R6
+	NEG R2, R2
+	ADD R2<<2, R6, R21
+	FMOVQ (R21), F6
+	ADD R3<<2, R1, R16
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[2]
+
+lanes1:
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F8
+	WORD $0x4e23cc08 // fmla v8.4s, v0.4s, v3.4s
+	WORD $0x4ea2d503 // fsub v3.4s, v8.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
+	FMOVQ 96(R26), F3
+	FMOVQ 112(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 128(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 144(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 160(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 176(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 176(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x6ea28500 // sub v0.4s, v8.4s, v2.4s
+	WORD $0x4f3f0402 // sshr v2.4s, v0.4s, #1
+	WORD $0x6ea28400 // sub v0.4s, v0.4s, v2.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
+	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
+	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
+	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
+	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
+	FMOVQ 176(R26), F2
+	WORD $0x4ea0a8e3 // cmlt v3.4s, v7.4s, #0
+	WORD $0x6e621c03 // bsl v3.16b, v0.16b, v2.16b
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x6e20fc60 // fdiv v0.4s, v3.4s, v0.4s
+	WORD $0x4e27f421 // fmax v1.4s, v1.4s, v7.4s
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	ADD R3<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
+
+lanes2:
+
+done3:
+	RET
+
+// func siluGradNEON(dst []float32, x []float32, dy []float32)
+TEXT ·siluGradNEON(SB), NOSPLIT, $0-72
+	MOVD $constants<>(SB), R26
+	FMOVQ 1680(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 656(R26), F2
+	FMOVQ 32(R26), F3
+	FMOVQ 48(R26), F4
+	FMOVQ 64(R26), F5
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD dy_base+48(FP), R2
+	MOVD dst_len+8(FP), R3
+	MOVD ZR, R6
+	SUBS $4, R3
+	BLO end2
+
+loop1:
+	ADD R6<<2, R1, R22
+	FMOVQ (R22), F6
+	ADD R6<<2, R2, R23
+	FMOVQ (R23), F7
+	WORD $0x4e26f426 // fmax v6.4s, v1.4s, v6.4s
+	WORD $0x4ea6f406 // fmin v6.4s, v0.4s, v6.4s
+	WORD $0x4ea21cc8 // orr v8.16b, v6.16b, v2.16b
+	WORD $0x4e28f428 // fmax v8.4s, v1.4s, v8.4s
+	FMOVQ 32(R26), F9
+	WORD $0x4e24cd09 // fmla v9.4s, v8.4s, v4.4s
+	WORD $0x4ea3d52a // fsub v10.4s, v9.4s, v3.4s
+	WORD $0x4ea5cd48 // fmls v8.4s, v10.4s, v5.4s
+	FMOVQ 80(R26), F29
+	WORD $0x4ebdcd48 // fmls v8.4s, v10.4s, v29.4s
+	FMOVQ 96(R26), F10
+	FMOVQ 112(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 128(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	FMOVQ 144(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 160(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	FMOVQ 176(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	WORD $0x6ea38528 // sub v8.4s, v9.4s, v3.4s
+	WORD $0x4f3f0509 // sshr v9.4s, v8.4s, #1
+	WORD $0x6ea98508 // sub v8.4s, v8.4s, v9.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8529 // add v9.4s, v9.4s, v30.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x6e29dd49 // fmul v9.4s, v10.4s, v9.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4ea0a8ca // cmlt v10.4s, v6.4s, #0
+	WORD $0x4eaa1d4b // orr v11.16b, v10.16b, v10.16b
+	WORD $0x6e691d0b // bsl v11.16b, v8.16b, v9.16b
+	WORD $0x6e681d2a // bsl v10.16b, v9.16b, v8.16b
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	FMOVQ 176(R26), F9
+	WORD $0x6e28fd28 // fdiv v8.4s, v9.4s, v8.4s
+	FMOVQ 176(R26), F9
+	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
+	WORD $0x4e2accc9 // fmla v9.4s, v6.4s, v10.4s
+	WORD $0x6e28dd66 // fmul v6.4s, v11.4s, v8.4s
+	WORD $0x6e29dcc6 // fmul v6.4s, v6.4s, v9.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	ADD R6<<2, R0, R24
+	FMOVQ F6, (R24)
+	ADDS $4, R6
+	SUBS $4, R3
+	BHS loop1
+
+end2:
+	ADDS $4, R3
+	CMP $0, R3
+	BEQ done3
+	ADD $224, R26, R7
+	NEG R3, R3
+	ADD R3<<2, R7, R25
+	FMOVQ (R25), F6
+	ADD R6<<2, R1, R16
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[2]
+
+lanes1:
+	ADD R6<<2, R2, R16
+	FMOVS (R16), F8
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V8.S[2]
+
+lanes2:
+	WORD $0x4e27f427 // fmax v7.4s, v1.4s, v7.4s
+	WORD $0x4ea7f400 // fmin v0.4s, v0.4s, v7.4s
+	WORD $0x4ea21c02 // orr v2.16b, v0.16b, v2.16b
+	WORD $0x4e22f421 // fmax v1.4s, v1.4s, v2.4s
+	FMOVQ 32(R26), F2
+	WORD $0x4e24cc22 // fmla v2.4s, v1.4s, v4.4s
+	WORD $0x4ea3d444 // fsub v4.4s, v2.4s, v3.4s
+	WORD $0x4ea5cc81 // fmls v1.4s, v4.4s, v5.4s
+	FMOVQ 80(R26), F29
+	WORD $0x4ebdcc81 // fmls v1.4s, v4.4s, v29.4s
+	FMOVQ 96(R26), F4
+	FMOVQ 112(R26), F5
+	WORD $0x4e21cc85 // fmla v5.4s, v4.4s, v1.4s
+	FMOVQ 128(R26), F4
+	WORD $0x4e21cca4 // fmla v4.4s, v5.4s, v1.4s
+	FMOVQ 144(R26), F5
+	WORD $0x4e21cc85 // fmla v5.4s, v4.4s, v1.4s
+	FMOVQ 160(R26), F4
+	WORD $0x4e21cca4 // fmla v4.4s, v5.4s, v1.4s
+	FMOVQ 176(R26), F5
+	WORD $0x4e21cc85 // fmla v5.4s, v4.4s, v1.4s
+	FMOVQ 176(R26), F4
+	WORD $0x4e21cca4 // fmla v4.4s, v5.4s, v1.4s
+	WORD $0x6ea38441 // sub v1.4s, v2.4s, v3.4s
+	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
+	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
+	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
+	WORD $0x6e22dc82 // fmul v2.4s, v4.4s, v2.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	FMOVQ 176(R26), F2
+	WORD $0x4ea0a803 // cmlt v3.4s, v0.4s, #0
+	WORD $0x4ea31c64 // orr v4.16b, v3.16b, v3.16b
+	WORD $0x6e621c24 // bsl v4.16b, v1.16b, v2.16b
+	WORD $0x6e611c43 // bsl v3.16b, v2.16b, v1.16b
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVQ 176(R26), F2
+	WORD $0x6e21fc41 // fdiv v1.4s, v2.4s, v1.4s
+	FMOVQ 176(R26), F2
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x4e23cc02 // fmla v2.4s, v0.4s, v3.4s
+	WORD $0x6e21dc80 // fmul v0.4s, v4.4s, v1.4s
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
+	ADD R6<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
+
+lanes3:
+
+done3:
+	RET
+
+// func tanhGradNEON(dst []float32, y []float32, dy []float32)
+TEXT ·tanhGradNEON(SB), NOSPLIT, $0-72
+	MOVD $constants<>(SB), R26
+	FMOVQ 176(R26), F0
+	MOVD dst_base+0(FP), R0
+	MOVD y_base+24(FP), R1
+	MOVD dy_base+48(FP), R2
+	MOVD dst_len+8(FP), R3
+	MOVD ZR, R6
+	SUBS $8, R3
+	BLO end2
+
+loop1:
+	ADD R6<<2, R1, R19
+	FMOVQ (R19), F1
+	ADD R6<<2, R2, R20
+	FMOVQ (R20), F2
+	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
+	WORD $0x4ea1d401 // fsub v1.4s, v0.4s, v1.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	ADD R6<<2, R0, R21
+	FMOVQ F1, (R21)
+	FMOVQ 16(R19), F1
+	FMOVQ 16(R20), F2
+	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
+	WORD $0x4ea1d401 // fsub v1.4s, v0.4s, v1.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	FMOVQ F1, 16(R21)
+	ADDS $8, R6
+	SUBS $8, R3
+	BHS loop1
+
+end2:
+	ADDS $8, R3
+	SUBS $4, R3
+	BLO end4
+
+loop3:
+	ADD R6<<2, R1, R22
+	FMOVQ (R22), F1
+	ADD R6<<2, R2, R23
+	FMOVQ (R23), F2
+	WORD $0x6e21dc21 // fmul v1.4s, v1.4s, v1.4s
+	WORD $0x4ea1d401 // fsub v1.4s, v0.4s, v1.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	ADD R6<<2, R0, R24
+	FMOVQ F1, (R24)
+	ADDS $4, R6
+	SUBS $4, R3
+	BHS loop3
+
+end4:
+	ADDS $4, R3
+	CMP $0, R3
+	BEQ done5
 	ADD $224, R26, R7
 	NEG R3, R3
 	ADD R3<<2, R7, R25
@@ -3066,51 +2501,9 @@ lanes1:
 	VLD1 (R16), V3.S[2]
 
 lanes2:
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6eff1c44 // bif v4.16b, v2.16b, v31.16b
-	FMOVQ 16(R26), F5
-	WORD $0x6ea4e4bf // fcmgt v31.4s, v5.4s, v4.4s
-	WORD $0x6ebf1ca4 // bit v4.16b, v5.16b, v31.16b
-	FMOVQ 32(R26), F5
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc85 // fmla v5.4s, v4.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed4a6 // fsub v6.4s, v5.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdccc4 // fmls v4.4s, v6.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdccc4 // fmls v4.4s, v6.4s, v29.4s
-	FMOVQ 96(R26), F6
-	FMOVQ 112(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 128(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	FMOVQ 144(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 160(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	FMOVQ 176(R26), F7
-	WORD $0x4e24ccc7 // fmla v7.4s, v6.4s, v4.4s
-	FMOVQ 176(R26), F6
-	WORD $0x4e24cce6 // fmla v6.4s, v7.4s, v4.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe84a4 // sub v4.4s, v5.4s, v30.4s
-	WORD $0x4f3f0485 // sshr v5.4s, v4.4s, #1
-	WORD $0x6ea58484 // sub v4.4s, v4.4s, v5.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe84a5 // add v5.4s, v5.4s, v30.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x6e25dcc5 // fmul v5.4s, v6.4s, v5.4s
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x6e24dca4 // fmul v4.4s, v5.4s, v4.4s
-	WORD $0x6e20dc80 // fmul v0.4s, v4.4s, v0.4s
+	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
+	WORD $0x4ea2d400 // fsub v0.4s, v0.4s, v2.4s
 	WORD $0x6e20dc60 // fmul v0.4s, v3.4s, v0.4s
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6ea4e442 // fcmgt v2.4s, v2.4s, v4.4s
-	WORD $0x6ea21c60 // bit v0.16b, v3.16b, v2.16b
 	ADD R6<<2, R0, R16
 	FMOVS F0, (R16)
 	WORD $0x0e0c3c31 // umov w17, v1.s[1]
@@ -3118,6 +2511,377 @@ lanes2:
 	ADD $4, R16
 	VST1 V0.S[1], (R16)
 	WORD $0x0e143c31 // umov w17, v1.s[2]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
+
+lanes3:
+
+done5:
+	RET
+
+// func sigmoidGradNEON(dst []float32, y []float32, dy []float32)
+TEXT ·sigmoidGradNEON(SB), NOSPLIT, $0-72
+	MOVD $constants<>(SB), R26
+	FMOVQ 176(R26), F0
+	MOVD dst_base+0(FP), R0
+	MOVD y_base+24(FP), R1
+	MOVD dy_base+48(FP), R2
+	MOVD dst_len+8(FP), R3
+	MOVD ZR, R6
+	SUBS $8, R3
+	BLO end2
+
+loop1:
+	ADD R6<<2, R1, R19
+	FMOVQ (R19), F1
+	ADD R6<<2, R2, R20
+	FMOVQ (R20), F2
+	WORD $0x4ea1d403 // fsub v3.4s, v0.4s, v1.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	ADD R6<<2, R0, R21
+	FMOVQ F1, (R21)
+	FMOVQ 16(R19), F1
+	FMOVQ 16(R20), F2
+	WORD $0x4ea1d403 // fsub v3.4s, v0.4s, v1.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	FMOVQ F1, 16(R21)
+	ADDS $8, R6
+	SUBS $8, R3
+	BHS loop1
+
+end2:
+	ADDS $8, R3
+	SUBS $4, R3
+	BLO end4
+
+loop3:
+	ADD R6<<2, R1, R22
+	FMOVQ (R22), F1
+	ADD R6<<2, R2, R23
+	FMOVQ (R23), F2
+	WORD $0x4ea1d403 // fsub v3.4s, v0.4s, v1.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	ADD R6<<2, R0, R24
+	FMOVQ F1, (R24)
+	ADDS $4, R6
+	SUBS $4, R3
+	BHS loop3
+
+end4:
+	ADDS $4, R3
+	CMP $0, R3
+	BEQ done5
+	ADD $224, R26, R7
+	NEG R3, R3
+	ADD R3<<2, R7, R25
+	FMOVQ (R25), F1
+	ADD R6<<2, R1, R16
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V2.S[2]
+
+lanes1:
+	ADD R6<<2, R2, R16
+	FMOVS (R16), F3
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V3.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V3.S[2]
+
+lanes2:
+	WORD $0x4ea2d400 // fsub v0.4s, v0.4s, v2.4s
+	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
+	WORD $0x6e20dc60 // fmul v0.4s, v3.4s, v0.4s
+	ADD R6<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
+
+lanes3:
+
+done5:
+	RET
+
+// func eluNEON(dst []float32, x []float32, alpha float32)
+TEXT ·eluNEON(SB), NOSPLIT, $0-52
+	MOVD $constants<>(SB), R26
+	FMOVQ 1696(R26), F0
+	FMOVQ 528(R26), F1
+	FMOVQ 48(R26), F2
+	FMOVQ 64(R26), F3
+	FMOVQ 80(R26), F4
+	FMOVQ 544(R26), F5
+	FMOVS alpha+48(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $4, R2
+	BLO end2
+
+loop1:
+	ADD R3<<2, R1, R19
+	FMOVQ (R19), F6
+	WORD $0x4e26f407 // fmax v7.4s, v0.4s, v6.4s
+	WORD $0x4ea0c8e8 // fcmgt v8.4s, v7.4s, #0.0
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	FMOVQ 528(R26), F8
+	WORD $0x4e22cce8 // fmla v8.4s, v7.4s, v2.4s
+	WORD $0x4ea1d509 // fsub v9.4s, v8.4s, v1.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x4ea3cd27 // fmls v7.4s, v9.4s, v3.4s
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	FMOVQ 544(R26), F9
+	FMOVQ 560(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 576(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 592(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 608(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 624(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x6e27dce9 // fmul v9.4s, v7.4s, v7.4s
+	WORD $0x4e29cd47 // fmla v7.4s, v10.4s, v9.4s
+	FMOVQ 176(R26), F30
+	WORD $0x4ebed509 // fsub v9.4s, v8.4s, v30.4s
+	WORD $0x4e28cce9 // fmla v9.4s, v7.4s, v8.4s
+	WORD $0x4ea0c8c7 // fcmgt v7.4s, v6.4s, #0.0
+	WORD $0x6e25dd28 // fmul v8.4s, v9.4s, v5.4s
+	WORD $0x6ee71d06 // bif v6.16b, v8.16b, v7.16b
+	ADD R3<<2, R0, R20
+	FMOVQ F6, (R20)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop1
+
+end2:
+	ADDS $4, R2
+	CMP $0, R2
+	BEQ done3
+	ADD $224, R26, R6
+	NEG R2, R2
+	ADD R2<<2, R6, R21
+	FMOVQ (R21), F6
+	ADD R3<<2, R1, R16
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[2]
+
+lanes1:
+	WORD $0x4e27f400 // fmax v0.4s, v0.4s, v7.4s
+	WORD $0x4ea0c808 // fcmgt v8.4s, v0.4s, #0.0
+	WORD $0x4e681c00 // bic v0.16b, v0.16b, v8.16b
+	FMOVQ 528(R26), F8
+	WORD $0x4e22cc08 // fmla v8.4s, v0.4s, v2.4s
+	WORD $0x4ea1d501 // fsub v1.4s, v8.4s, v1.4s
+	WORD $0x4f375502 // shl v2.4s, v8.4s, #23
+	WORD $0x4ea3cc20 // fmls v0.4s, v1.4s, v3.4s
+	WORD $0x4ea4cc20 // fmls v0.4s, v1.4s, v4.4s
+	FMOVQ 544(R26), F1
+	FMOVQ 560(R26), F3
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	FMOVQ 576(R26), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ 592(R26), F3
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	FMOVQ 608(R26), F1
+	WORD $0x4e20cc61 // fmla v1.4s, v3.4s, v0.4s
+	FMOVQ 624(R26), F3
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	WORD $0x6e20dc01 // fmul v1.4s, v0.4s, v0.4s
+	WORD $0x4e21cc60 // fmla v0.4s, v3.4s, v1.4s
+	FMOVQ 176(R26), F30
+	WORD $0x4ebed441 // fsub v1.4s, v2.4s, v30.4s
+	WORD $0x4e22cc01 // fmla v1.4s, v0.4s, v2.4s
+	WORD $0x4ea0c8e0 // fcmgt v0.4s, v7.4s, #0.0
+	WORD $0x6e25dc21 // fmul v1.4s, v1.4s, v5.4s
+	WORD $0x6e611ce0 // bsl v0.16b, v7.16b, v1.16b
+	ADD R3<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VST1 V0.S[2], (R16)
+
+lanes2:
+
+done3:
+	RET
+
+// func eluGradNEON(dst []float32, x []float32, dy []float32, alpha float32)
+TEXT ·eluGradNEON(SB), NOSPLIT, $0-76
+	MOVD $constants<>(SB), R26
+	FMOVQ 16(R26), F0
+	FMOVQ 32(R26), F1
+	FMOVQ 48(R26), F2
+	FMOVQ 64(R26), F3
+	FMOVQ 80(R26), F4
+	FMOVQ 96(R26), F5
+	FMOVS alpha+72(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD dy_base+48(FP), R2
+	MOVD dst_len+8(FP), R3
+	MOVD ZR, R6
+	SUBS $4, R3
+	BLO end2
+
+loop1:
+	ADD R6<<2, R1, R22
+	FMOVQ (R22), F6
+	ADD R6<<2, R2, R23
+	FMOVQ (R23), F7
+	WORD $0x4ea0c8c8 // fcmgt v8.4s, v6.4s, #0.0
+	WORD $0x4e681cc8 // bic v8.16b, v6.16b, v8.16b
+	WORD $0x4e28f408 // fmax v8.4s, v0.4s, v8.4s
+	FMOVQ 32(R26), F9
+	WORD $0x4e22cd09 // fmla v9.4s, v8.4s, v2.4s
+	WORD $0x4ea1d52a // fsub v10.4s, v9.4s, v1.4s
+	WORD $0x4ea3cd48 // fmls v8.4s, v10.4s, v3.4s
+	WORD $0x4ea4cd48 // fmls v8.4s, v10.4s, v4.4s
+	FMOVQ 96(R26), F10
+	FMOVQ 112(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 128(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	FMOVQ 144(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 160(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	FMOVQ 176(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	WORD $0x6ea18528 // sub v8.4s, v9.4s, v1.4s
+	WORD $0x4f3f0509 // sshr v9.4s, v8.4s, #1
+	WORD $0x6ea98508 // sub v8.4s, v8.4s, v9.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8529 // add v9.4s, v9.4s, v30.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x6e29dd49 // fmul v9.4s, v10.4s, v9.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
+	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x4ea0c8c6 // fcmgt v6.4s, v6.4s, #0.0
+	WORD $0x6e681ce6 // bsl v6.16b, v7.16b, v8.16b
+	ADD R6<<2, R0, R24
+	FMOVQ F6, (R24)
+	ADDS $4, R6
+	SUBS $4, R3
+	BHS loop1
+
+end2:
+	ADDS $4, R3
+	CMP $0, R3
+	BEQ done3
+	ADD $224, R26, R7
+	NEG R3, R3
+	ADD R3<<2, R7, R25
+	FMOVQ (R25), F6
+	ADD R6<<2, R1, R16
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes1
+	ADD $4, R16
+	VLD1 (R16), V7.S[2]
+
+lanes1:
+	ADD R6<<2, R2, R16
+	FMOVS (R16), F8
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
+	CBZ R17, lanes2
+	ADD $4, R16
+	VLD1 (R16), V8.S[2]
+
+lanes2:
+	WORD $0x4ea0c8e9 // fcmgt v9.4s, v7.4s, #0.0
+	WORD $0x4e691ce9 // bic v9.16b, v7.16b, v9.16b
+	WORD $0x4e29f400 // fmax v0.4s, v0.4s, v9.4s
+	FMOVQ 32(R26), F9
+	WORD $0x4e22cc09 // fmla v9.4s, v0.4s, v2.4s
+	WORD $0x4ea1d522 // fsub v2.4s, v9.4s, v1.4s
+	WORD $0x4ea3cc40 // fmls v0.4s, v2.4s, v3.4s
+	WORD $0x4ea4cc40 // fmls v0.4s, v2.4s, v4.4s
+	FMOVQ 96(R26), F2
+	FMOVQ 112(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 128(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 144(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 160(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	FMOVQ 176(R26), F3
+	WORD $0x4e20cc43 // fmla v3.4s, v2.4s, v0.4s
+	FMOVQ 176(R26), F2
+	WORD $0x4e20cc62 // fmla v2.4s, v3.4s, v0.4s
+	WORD $0x6ea18520 // sub v0.4s, v9.4s, v1.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	FMOVQ 192(R26), F30
+	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
+	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e20dd00 // fmul v0.4s, v8.4s, v0.4s
+	WORD $0x4ea0c8e1 // fcmgt v1.4s, v7.4s, #0.0
+	WORD $0x6ea11d00 // bit v0.16b, v8.16b, v1.16b
+	ADD R6<<2, R0, R16
+	FMOVS F0, (R16)
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
+	CBZ R17, lanes3
+	ADD $4, R16
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes3
 	ADD $4, R16
 	VST1 V0.S[2], (R16)

@@ -2,11 +2,15 @@
 
 #include "textflag.h"
 
-DATA constants<>+0(SB)/4, $0x00000001
-DATA constants<>+4(SB)/4, $0x00000002
-DATA constants<>+8(SB)/4, $0x00000004
-DATA constants<>+12(SB)/4, $0x00000008
-GLOBL constants<>(SB), RODATA|NOPTR, $16
+DATA constants<>+0(SB)/4, $0x00000000
+DATA constants<>+4(SB)/4, $0x00000000
+DATA constants<>+8(SB)/4, $0x00000000
+DATA constants<>+12(SB)/4, $0x00000000
+DATA constants<>+16(SB)/4, $0x00000001
+DATA constants<>+20(SB)/4, $0x00000002
+DATA constants<>+24(SB)/4, $0x00000004
+DATA constants<>+28(SB)/4, $0x00000008
+GLOBL constants<>(SB), RODATA|NOPTR, $32
 
 // func matVecNEON(y []float32, w []float32, x []float32)
 TEXT ·matVecNEON(SB), NOSPLIT, $0-72
@@ -17,22 +21,22 @@ TEXT ·matVecNEON(SB), NOSPLIT, $0-72
 	MOVD x_len+56(FP), R6
 
 row1:
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
 	MOVD ZR, R7
 	MOVD R6, R8
 	SUBS $64, R8
@@ -141,6 +145,8 @@ end3:
 
 // func matVecBF16NEON(y []float32, w []uint16, x []float32)
 TEXT ·matVecBF16NEON(SB), NOSPLIT, $0-72
+	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
 	MOVD w_base+24(FP), R0
 	MOVD x_base+48(FP), R1
 	MOVD y_base+0(FP), R2
@@ -148,22 +154,22 @@ TEXT ·matVecBF16NEON(SB), NOSPLIT, $0-72
 	MOVD x_len+56(FP), R6
 
 row1:
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
 	MOVD ZR, R7
 	MOVD R6, R8
 	SUBS $64, R8
@@ -171,110 +177,93 @@ row1:
 
 loop2:
 	ADD R7<<1, R0, R21
-	FMOVD (R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
+	FMOVD (R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	ADD R7<<2, R1, R22
-	FMOVQ (R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e20d600 // fadd v0.4s, v16.4s, v0.4s
-	FMOVD 8(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 16(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e21d601 // fadd v1.4s, v16.4s, v1.4s
-	FMOVD 16(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 32(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e22d602 // fadd v2.4s, v16.4s, v2.4s
-	FMOVD 24(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 48(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e23d603 // fadd v3.4s, v16.4s, v3.4s
-	FMOVD 32(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 64(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e24d604 // fadd v4.4s, v16.4s, v4.4s
-	FMOVD 40(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 80(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e25d605 // fadd v5.4s, v16.4s, v5.4s
-	FMOVD 48(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 96(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e26d606 // fadd v6.4s, v16.4s, v6.4s
-	FMOVD 56(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 112(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e27d607 // fadd v7.4s, v16.4s, v7.4s
-	FMOVD 64(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 128(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e28d608 // fadd v8.4s, v16.4s, v8.4s
-	FMOVD 72(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 144(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e29d609 // fadd v9.4s, v16.4s, v9.4s
-	FMOVD 80(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 160(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e2ad60a // fadd v10.4s, v16.4s, v10.4s
-	FMOVD 88(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 176(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e2bd60b // fadd v11.4s, v16.4s, v11.4s
-	FMOVD 96(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 192(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e2cd60c // fadd v12.4s, v16.4s, v12.4s
-	FMOVD 104(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 208(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e2dd60d // fadd v13.4s, v16.4s, v13.4s
-	FMOVD 112(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 224(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e2ed60e // fadd v14.4s, v16.4s, v14.4s
-	FMOVD 120(R21), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	FMOVQ 240(R22), F17
-	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
-	WORD $0x4e2fd60f // fadd v15.4s, v16.4s, v15.4s
+	FMOVQ (R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e21d621 // fadd v1.4s, v17.4s, v1.4s
+	FMOVD 8(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 16(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e22d622 // fadd v2.4s, v17.4s, v2.4s
+	FMOVD 16(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 32(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e23d623 // fadd v3.4s, v17.4s, v3.4s
+	FMOVD 24(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 48(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e24d624 // fadd v4.4s, v17.4s, v4.4s
+	FMOVD 32(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 64(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e25d625 // fadd v5.4s, v17.4s, v5.4s
+	FMOVD 40(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 80(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e26d626 // fadd v6.4s, v17.4s, v6.4s
+	FMOVD 48(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 96(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e27d627 // fadd v7.4s, v17.4s, v7.4s
+	FMOVD 56(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 112(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e28d628 // fadd v8.4s, v17.4s, v8.4s
+	FMOVD 64(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 128(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e29d629 // fadd v9.4s, v17.4s, v9.4s
+	FMOVD 72(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 144(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e2ad62a // fadd v10.4s, v17.4s, v10.4s
+	FMOVD 80(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 160(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e2bd62b // fadd v11.4s, v17.4s, v11.4s
+	FMOVD 88(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 176(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e2cd62c // fadd v12.4s, v17.4s, v12.4s
+	FMOVD 96(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 192(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e2dd62d // fadd v13.4s, v17.4s, v13.4s
+	FMOVD 104(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 208(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e2ed62e // fadd v14.4s, v17.4s, v14.4s
+	FMOVD 112(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 224(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e2fd62f // fadd v15.4s, v17.4s, v15.4s
+	FMOVD 120(R21), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
+	FMOVQ 240(R22), F18
+	WORD $0x6e32de31 // fmul v17.4s, v17.4s, v18.4s
+	WORD $0x4e30d630 // fadd v16.4s, v17.4s, v16.4s
 	ADDS $64, R7
 	SUBS $64, R8
 	BHS loop2
 
 end3:
 	ADDS $64, R8
-	WORD $0x4e20d500 // fadd v0.4s, v8.4s, v0.4s
 	WORD $0x4e21d521 // fadd v1.4s, v9.4s, v1.4s
 	WORD $0x4e22d542 // fadd v2.4s, v10.4s, v2.4s
 	WORD $0x4e23d563 // fadd v3.4s, v11.4s, v3.4s
@@ -282,18 +271,19 @@ end3:
 	WORD $0x4e25d5a5 // fadd v5.4s, v13.4s, v5.4s
 	WORD $0x4e26d5c6 // fadd v6.4s, v14.4s, v6.4s
 	WORD $0x4e27d5e7 // fadd v7.4s, v15.4s, v7.4s
-	WORD $0x4e20d480 // fadd v0.4s, v4.4s, v0.4s
+	WORD $0x4e28d608 // fadd v8.4s, v16.4s, v8.4s
 	WORD $0x4e21d4a1 // fadd v1.4s, v5.4s, v1.4s
 	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
 	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
-	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x4e24d504 // fadd v4.4s, v8.4s, v4.4s
 	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
-	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
-	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4e806801 // trn2 v1.4s, v0.4s, v0.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVS F0, (R2)
+	WORD $0x4e22d482 // fadd v2.4s, v4.4s, v2.4s
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	WORD $0x6e014022 // ext v2.16b, v1.16b, v1.16b, #8
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x4e816822 // trn2 v2.4s, v1.4s, v1.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVS F1, (R2)
 	ADDS $4, R2
 	MOVD R6, R7
 	LSL $1, R7

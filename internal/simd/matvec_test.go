@@ -3,6 +3,8 @@ package simd
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // Each sum of MatVec is that of Dot at every level, for any width.
@@ -14,7 +16,7 @@ func TestMatVec(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := Use(Best()); err != nil {
+				if err := Use(isa.Best()); err != nil {
 					t.Error(err)
 				}
 			}()

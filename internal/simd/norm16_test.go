@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // Norms of bfloat16 rows give the bits of widening, norm and rounding.
@@ -15,7 +17,7 @@ func TestNormsBF16(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := Use(Best()); err != nil {
+				if err := Use(isa.Best()); err != nil {
 					t.Error(err)
 				}
 			}()

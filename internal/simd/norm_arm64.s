@@ -10,18 +10,18 @@ DATA constants<>+16(SB)/4, $0x00000000
 DATA constants<>+20(SB)/4, $0x00000000
 DATA constants<>+24(SB)/4, $0x00000000
 DATA constants<>+28(SB)/4, $0x00000000
-DATA constants<>+32(SB)/4, $0x00000001
-DATA constants<>+36(SB)/4, $0x00000001
-DATA constants<>+40(SB)/4, $0x00000001
-DATA constants<>+44(SB)/4, $0x00000001
-DATA constants<>+48(SB)/4, $0x00400000
-DATA constants<>+52(SB)/4, $0x00400000
-DATA constants<>+56(SB)/4, $0x00400000
-DATA constants<>+60(SB)/4, $0x00400000
-DATA constants<>+64(SB)/4, $0x00007fff
-DATA constants<>+68(SB)/4, $0x00007fff
-DATA constants<>+72(SB)/4, $0x00007fff
-DATA constants<>+76(SB)/4, $0x00007fff
+DATA constants<>+32(SB)/4, $0x00000000
+DATA constants<>+36(SB)/4, $0x00000000
+DATA constants<>+40(SB)/4, $0x00000000
+DATA constants<>+44(SB)/4, $0x00000000
+DATA constants<>+48(SB)/4, $0x00007fff
+DATA constants<>+52(SB)/4, $0x00007fff
+DATA constants<>+56(SB)/4, $0x00007fff
+DATA constants<>+60(SB)/4, $0x00007fff
+DATA constants<>+64(SB)/4, $0x80000000
+DATA constants<>+68(SB)/4, $0x80000000
+DATA constants<>+72(SB)/4, $0x80000000
+DATA constants<>+76(SB)/4, $0x80000000
 DATA constants<>+80(SB)/4, $0xffff0000
 DATA constants<>+84(SB)/4, $0xffff0000
 DATA constants<>+88(SB)/4, $0xffff0000
@@ -40,22 +40,22 @@ TEXT ·sumSqDevNEON(SB), NOSPLIT, $272-36
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
 	SUBS $64, R1
 	BLO end2
 
@@ -557,7 +557,7 @@ TEXT ·gradSumsNEON(SB), NOSPLIT, $528-64
 	MOVD x_base+24(FP), R1
 	MOVD dy_len+8(FP), R2
 	MOVD ZR, R3
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	FMOVQ F2, 16(RSP)
 	FMOVQ F2, 32(RSP)
 	FMOVQ F2, 48(RSP)
@@ -933,7 +933,7 @@ TEXT ·gradSumsGammaNEON(SB), NOSPLIT, $528-88
 	MOVD gamma_base+48(FP), R2
 	MOVD dy_len+8(FP), R3
 	MOVD ZR, R6
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	FMOVQ F2, 16(RSP)
 	FMOVQ F2, 32(RSP)
 	FMOVQ F2, 48(RSP)
@@ -1360,7 +1360,7 @@ TEXT ·gradSumsAllNEON(SB), NOSPLIT, $528-136
 	MOVD gamma_base+96(FP), R6
 	MOVD dy_len+56(FP), R7
 	MOVD ZR, R8
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	FMOVQ F2, 16(RSP)
 	FMOVQ F2, 32(RSP)
 	FMOVQ F2, 48(RSP)
@@ -2337,277 +2337,79 @@ done5:
 
 // func sumBF16NEON(x []uint16) float32
 TEXT ·sumBF16NEON(SB), NOSPLIT, $272-28
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
 	SUBS $64, R1
 	BLO end2
 
 loop1:
 	ADD R2<<1, R0, R19
-	FMOVD (R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e20d600 // fadd v0.4s, v16.4s, v0.4s
-	FMOVD 8(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e21d601 // fadd v1.4s, v16.4s, v1.4s
-	FMOVD 16(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e22d602 // fadd v2.4s, v16.4s, v2.4s
-	FMOVD 24(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e23d603 // fadd v3.4s, v16.4s, v3.4s
-	FMOVD 32(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e24d604 // fadd v4.4s, v16.4s, v4.4s
-	FMOVD 40(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e25d605 // fadd v5.4s, v16.4s, v5.4s
-	FMOVD 48(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e26d606 // fadd v6.4s, v16.4s, v6.4s
-	FMOVD 56(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e27d607 // fadd v7.4s, v16.4s, v7.4s
-	FMOVD 64(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e28d608 // fadd v8.4s, v16.4s, v8.4s
-	FMOVD 72(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e29d609 // fadd v9.4s, v16.4s, v9.4s
-	FMOVD 80(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e2ad60a // fadd v10.4s, v16.4s, v10.4s
-	FMOVD 88(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e2bd60b // fadd v11.4s, v16.4s, v11.4s
-	FMOVD 96(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e2cd60c // fadd v12.4s, v16.4s, v12.4s
-	FMOVD 104(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e2dd60d // fadd v13.4s, v16.4s, v13.4s
-	FMOVD 112(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e2ed60e // fadd v14.4s, v16.4s, v14.4s
-	FMOVD 120(R19), F16
-	WORD $0x2f10a610 // ushll v16.4s, v16.4h, #0
-	WORD $0x4f305610 // shl v16.4s, v16.4s, #16
-	WORD $0x4e2fd60f // fadd v15.4s, v16.4s, v15.4s
-	ADDS $64, R2
-	SUBS $64, R1
-	BHS loop1
-
-end2:
-	ADDS $64, R1
-	FMOVQ F0, 16(RSP)
-	FMOVQ F1, 32(RSP)
-	FMOVQ F2, 48(RSP)
-	FMOVQ F3, 64(RSP)
-	FMOVQ F4, 80(RSP)
-	FMOVQ F5, 96(RSP)
-	FMOVQ F6, 112(RSP)
-	FMOVQ F7, 128(RSP)
-	FMOVQ F8, 144(RSP)
-	FMOVQ F9, 160(RSP)
-	FMOVQ F10, 176(RSP)
-	FMOVQ F11, 192(RSP)
-	FMOVQ F12, 208(RSP)
-	FMOVQ F13, 224(RSP)
-	FMOVQ F14, 240(RSP)
-	FMOVQ F15, 256(RSP)
-	FMOVQ 16(RSP), F0
-	FMOVQ 32(RSP), F1
-	FMOVQ 48(RSP), F2
-	FMOVQ 64(RSP), F3
-	FMOVQ 80(RSP), F4
-	FMOVQ 96(RSP), F5
-	FMOVQ 112(RSP), F6
-	FMOVQ 128(RSP), F7
-	FMOVQ 144(RSP), F8
-	FMOVQ 160(RSP), F9
-	FMOVQ 176(RSP), F10
-	FMOVQ 192(RSP), F11
-	FMOVQ 208(RSP), F12
-	FMOVQ 224(RSP), F13
-	FMOVQ 240(RSP), F14
-	FMOVQ 256(RSP), F15
-	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
-	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
-	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
-	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
-	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
-	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
-	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
-	WORD $0x4e2fd4e7 // fadd v7.4s, v7.4s, v15.4s
-	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
-	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
-	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
-	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4e806801 // trn2 v1.4s, v0.4s, v0.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVS F0, ret+24(FP)
-	RET
-
-// func sumSqDevBF16NEON(x []uint16, mean float32) float32
-TEXT ·sumSqDevBF16NEON(SB), NOSPLIT, $272-36
-	FMOVS mean+24(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVD x_base+0(FP), R0
-	MOVD x_len+8(FP), R1
-	MOVD ZR, R2
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
-	SUBS $64, R1
-	BLO end2
-
-loop1:
-	ADD R2<<1, R0, R20
-	FMOVD (R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD (R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e21d621 // fadd v1.4s, v17.4s, v1.4s
-	FMOVD 8(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 8(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e22d622 // fadd v2.4s, v17.4s, v2.4s
-	FMOVD 16(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 16(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e23d623 // fadd v3.4s, v17.4s, v3.4s
-	FMOVD 24(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 24(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e24d624 // fadd v4.4s, v17.4s, v4.4s
-	FMOVD 32(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 32(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e25d625 // fadd v5.4s, v17.4s, v5.4s
-	FMOVD 40(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 40(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e26d626 // fadd v6.4s, v17.4s, v6.4s
-	FMOVD 48(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 48(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e27d627 // fadd v7.4s, v17.4s, v7.4s
-	FMOVD 56(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 56(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e28d628 // fadd v8.4s, v17.4s, v8.4s
-	FMOVD 64(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 64(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e29d629 // fadd v9.4s, v17.4s, v9.4s
-	FMOVD 72(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 72(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e2ad62a // fadd v10.4s, v17.4s, v10.4s
-	FMOVD 80(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 80(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e2bd62b // fadd v11.4s, v17.4s, v11.4s
-	FMOVD 88(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 88(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e2cd62c // fadd v12.4s, v17.4s, v12.4s
-	FMOVD 96(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 96(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e2dd62d // fadd v13.4s, v17.4s, v13.4s
-	FMOVD 104(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 104(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e2ed62e // fadd v14.4s, v17.4s, v14.4s
-	FMOVD 112(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 112(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e2fd62f // fadd v15.4s, v17.4s, v15.4s
-	FMOVD 120(R20), F17
-	WORD $0x2f10a631 // ushll v17.4s, v17.4h, #0
-	WORD $0x4f305631 // shl v17.4s, v17.4s, #16
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	WORD $0x6e31de31 // fmul v17.4s, v17.4s, v17.4s
+	FMOVD 120(R19), F17
+	WORD $0x4e513811 // zip1 v17.8h, v0.8h, v17.8h
 	WORD $0x4e30d630 // fadd v16.4s, v17.4s, v16.4s
 	ADDS $64, R2
 	SUBS $64, R1
@@ -2666,16 +2468,189 @@ end2:
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	WORD $0x4e806801 // trn2 v1.4s, v0.4s, v0.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	FMOVS F0, ret+24(FP)
+	RET
+
+// func sumSqDevBF16NEON(x []uint16, mean float32) float32
+TEXT ·sumSqDevBF16NEON(SB), NOSPLIT, $272-36
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVS mean+24(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	MOVD x_base+0(FP), R0
+	MOVD x_len+8(FP), R1
+	MOVD ZR, R2
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	SUBS $64, R1
+	BLO end2
+
+loop1:
+	ADD R2<<1, R0, R20
+	FMOVD (R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e22d642 // fadd v2.4s, v18.4s, v2.4s
+	FMOVD 8(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e23d643 // fadd v3.4s, v18.4s, v3.4s
+	FMOVD 16(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e24d644 // fadd v4.4s, v18.4s, v4.4s
+	FMOVD 24(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e25d645 // fadd v5.4s, v18.4s, v5.4s
+	FMOVD 32(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e26d646 // fadd v6.4s, v18.4s, v6.4s
+	FMOVD 40(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e27d647 // fadd v7.4s, v18.4s, v7.4s
+	FMOVD 48(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e28d648 // fadd v8.4s, v18.4s, v8.4s
+	FMOVD 56(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e29d649 // fadd v9.4s, v18.4s, v9.4s
+	FMOVD 64(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e2ad64a // fadd v10.4s, v18.4s, v10.4s
+	FMOVD 72(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e2bd64b // fadd v11.4s, v18.4s, v11.4s
+	FMOVD 80(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e2cd64c // fadd v12.4s, v18.4s, v12.4s
+	FMOVD 88(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e2dd64d // fadd v13.4s, v18.4s, v13.4s
+	FMOVD 96(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e2ed64e // fadd v14.4s, v18.4s, v14.4s
+	FMOVD 104(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e2fd64f // fadd v15.4s, v18.4s, v15.4s
+	FMOVD 112(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e30d650 // fadd v16.4s, v18.4s, v16.4s
+	FMOVD 120(R20), F18
+	WORD $0x4e523812 // zip1 v18.8h, v0.8h, v18.8h
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x6e32de52 // fmul v18.4s, v18.4s, v18.4s
+	WORD $0x4e31d651 // fadd v17.4s, v18.4s, v17.4s
+	ADDS $64, R2
+	SUBS $64, R1
+	BHS loop1
+
+end2:
+	ADDS $64, R1
+	FMOVQ F2, 16(RSP)
+	FMOVQ F3, 32(RSP)
+	FMOVQ F4, 48(RSP)
+	FMOVQ F5, 64(RSP)
+	FMOVQ F6, 80(RSP)
+	FMOVQ F7, 96(RSP)
+	FMOVQ F8, 112(RSP)
+	FMOVQ F9, 128(RSP)
+	FMOVQ F10, 144(RSP)
+	FMOVQ F11, 160(RSP)
+	FMOVQ F12, 176(RSP)
+	FMOVQ F13, 192(RSP)
+	FMOVQ F14, 208(RSP)
+	FMOVQ F15, 224(RSP)
+	FMOVQ F16, 240(RSP)
+	FMOVQ F17, 256(RSP)
+	FMOVQ 16(RSP), F0
+	FMOVQ 32(RSP), F1
+	FMOVQ 48(RSP), F2
+	FMOVQ 64(RSP), F3
+	FMOVQ 80(RSP), F4
+	FMOVQ 96(RSP), F5
+	FMOVQ 112(RSP), F6
+	FMOVQ 128(RSP), F7
+	FMOVQ 144(RSP), F8
+	FMOVQ 160(RSP), F9
+	FMOVQ 176(RSP), F10
+	FMOVQ 192(RSP), F11
+	FMOVQ 208(RSP), F12
+	FMOVQ 224(RSP), F13
+	FMOVQ 240(RSP), F14
+	FMOVQ 256(RSP), F15
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	WORD $0x4e2fd4e7 // fadd v7.4s, v7.4s, v15.4s
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e806801 // trn2 v1.4s, v0.4s, v0.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	FMOVS F0, ret+32(FP)
 	RET
 
 // func normAffineBF16NEON(y []uint16, x []uint16, gamma []float32, beta []float32, mean float32, rstd float32)
 TEXT ·normAffineBF16NEON(SB), NOSPLIT, $0-104
 	MOVD $constants<>(SB), R26
-	FMOVS mean+96(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS rstd+100(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVQ 32(R26), F0
+	FMOVQ 48(R26), F1
+	FMOVQ 64(R26), F1
+	FMOVS mean+96(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FMOVS rstd+100(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	MOVD y_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD gamma_base+48(FP), R2
@@ -2687,55 +2662,41 @@ TEXT ·normAffineBF16NEON(SB), NOSPLIT, $0-104
 
 loop1:
 	ADD R7<<1, R1, R21
-	FMOVD (R21), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	FMOVD (R21), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	ADD R7<<2, R2, R22
-	FMOVQ (R22), F3
+	FMOVQ (R22), F5
 	ADD R7<<2, R3, R23
-	FMOVQ (R23), F4
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e22e443 // fcmeq v3.4s, v2.4s, v2.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6f300444 // ushr v4.4s, v2.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c45 // orr v5.16b, v2.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
-	WORD $0x6ea31ca2 // bit v2.16b, v5.16b, v3.16b
-	WORD $0x6f300442 // ushr v2.4s, v2.4s, #16
-	WORD $0x4e421842 // uzp1 v2.8h, v2.8h, v2.8h
+	FMOVQ (R23), F6
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6e23dc84 // fmul v4.4s, v4.4s, v3.4s
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	FMOVQ 48(R26), F5
+	WORD $0x4f2f5486 // shl v6.4s, v4.4s, #15
+	WORD $0x6f2114c5 // usra v5.4s, v6.4s, #31
+	WORD $0x4e21d486 // fadd v6.4s, v4.4s, v1.4s
+	WORD $0x4e24e484 // fcmeq v4.4s, v4.4s, v4.4s
+	WORD $0x4e241ca4 // and v4.16b, v5.16b, v4.16b
+	WORD $0x0e6440c4 // addhn v4.4h, v6.4s, v4.4s
 	ADD R7<<1, R0, R24
-	FMOVD F2, (R24)
-	FMOVD 8(R21), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	FMOVQ 16(R22), F3
-	FMOVQ 16(R23), F4
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e22e443 // fcmeq v3.4s, v2.4s, v2.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6f300444 // ushr v4.4s, v2.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c45 // orr v5.16b, v2.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
-	WORD $0x6ea31ca2 // bit v2.16b, v5.16b, v3.16b
-	WORD $0x6f300442 // ushr v2.4s, v2.4s, #16
-	WORD $0x4e421842 // uzp1 v2.8h, v2.8h, v2.8h
-	FMOVD F2, 8(R24)
+	FMOVD F4, (R24)
+	FMOVD 8(R21), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
+	FMOVQ 16(R22), F5
+	FMOVQ 16(R23), F6
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6e23dc84 // fmul v4.4s, v4.4s, v3.4s
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	FMOVQ 48(R26), F5
+	WORD $0x4f2f5486 // shl v6.4s, v4.4s, #15
+	WORD $0x6f2114c5 // usra v5.4s, v6.4s, #31
+	WORD $0x4e21d486 // fadd v6.4s, v4.4s, v1.4s
+	WORD $0x4e24e484 // fcmeq v4.4s, v4.4s, v4.4s
+	WORD $0x4e241ca4 // and v4.16b, v5.16b, v4.16b
+	WORD $0x0e6440c4 // addhn v4.4h, v6.4s, v4.4s
+	FMOVD F4, 8(R24)
 	ADDS $8, R7
 	SUBS $8, R6
 	BHS loop1
@@ -2747,32 +2708,99 @@ end2:
 
 loop3:
 	ADD R7<<1, R1, R25
-	FMOVD (R25), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	FMOVD (R25), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	ADD R7<<2, R2, R19
-	FMOVQ (R19), F3
+	FMOVQ (R19), F5
 	ADD R7<<2, R3, R20
-	FMOVQ (R20), F4
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e22e443 // fcmeq v3.4s, v2.4s, v2.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6f300444 // ushr v4.4s, v2.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c45 // orr v5.16b, v2.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe8484 // add v4.4s, v4.4s, v30.4s
-	WORD $0x4ea28482 // add v2.4s, v4.4s, v2.4s
-	WORD $0x6ea31ca2 // bit v2.16b, v5.16b, v3.16b
-	WORD $0x6f300442 // ushr v2.4s, v2.4s, #16
-	WORD $0x4e421842 // uzp1 v2.8h, v2.8h, v2.8h
+	FMOVQ (R20), F6
+	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
+	WORD $0x6e23dc84 // fmul v4.4s, v4.4s, v3.4s
+	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	FMOVQ 48(R26), F5
+	WORD $0x4f2f5486 // shl v6.4s, v4.4s, #15
+	WORD $0x6f2114c5 // usra v5.4s, v6.4s, #31
+	WORD $0x4e21d486 // fadd v6.4s, v4.4s, v1.4s
+	WORD $0x4e24e484 // fcmeq v4.4s, v4.4s, v4.4s
+	WORD $0x4e241ca4 // and v4.16b, v5.16b, v4.16b
+	WORD $0x0e6440c4 // addhn v4.4h, v6.4s, v4.4s
 	ADD R7<<1, R0, R21
-	FMOVD F2, (R21)
+	FMOVD F4, (R21)
+	ADDS $4, R7
+	SUBS $4, R6
+	BHS loop3
+
+end4:
+	ADDS $4, R6
+	RET
+
+// func normAffineBF16NEONBF16(y []uint16, x []uint16, gamma []float32, beta []float32, mean float32, rstd float32)
+TEXT ·normAffineBF16NEONBF16(SB), NOSPLIT, $0-104
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVS mean+96(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS rstd+100(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	MOVD y_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD gamma_base+48(FP), R2
+	MOVD beta_base+72(FP), R3
+	MOVD y_len+8(FP), R6
+	MOVD ZR, R7
+	SUBS $8, R6
+	BLO end2
+
+loop1:
+	ADD R7<<1, R1, R22
+	FMOVD (R22), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R7<<2, R2, R23
+	FMOVQ (R23), F4
+	ADD R7<<2, R3, R24
+	FMOVQ (R24), F5
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x6e22dc63 // fmul v3.4s, v3.4s, v2.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x0ea16863 // bfcvtn v3.4h, v3.4s
+	ADD R7<<1, R0, R25
+	FMOVD F3, (R25)
+	FMOVD 8(R22), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVQ 16(R23), F4
+	FMOVQ 16(R24), F5
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x6e22dc63 // fmul v3.4s, v3.4s, v2.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x0ea16863 // bfcvtn v3.4h, v3.4s
+	FMOVD F3, 8(R25)
+	ADDS $8, R7
+	SUBS $8, R6
+	BHS loop1
+
+end2:
+	ADDS $8, R6
+	SUBS $4, R6
+	BLO end4
+
+loop3:
+	ADD R7<<1, R1, R19
+	FMOVD (R19), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R7<<2, R2, R20
+	FMOVQ (R20), F4
+	ADD R7<<2, R3, R21
+	FMOVQ (R21), F5
+	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
+	WORD $0x6e22dc63 // fmul v3.4s, v3.4s, v2.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x0ea16863 // bfcvtn v3.4h, v3.4s
+	ADD R7<<1, R0, R22
+	FMOVD F3, (R22)
 	ADDS $4, R7
 	SUBS $4, R6
 	BHS loop3
@@ -2783,10 +2811,12 @@ end4:
 
 // func gradSumsAllBF16NEON(dgamma []float32, dbeta []float32, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32) (sg float32, sgx float32)
 TEXT ·gradSumsAllBF16NEON(SB), NOSPLIT, $528-136
-	FMOVS mean+120(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS rstd+124(FP), F1
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVS mean+120(FP), F1
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS rstd+124(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
 	MOVD dgamma_base+0(FP), R0
 	MOVD dbeta_base+24(FP), R1
 	MOVD dy_base+48(FP), R2
@@ -2794,432 +2824,400 @@ TEXT ·gradSumsAllBF16NEON(SB), NOSPLIT, $528-136
 	MOVD gamma_base+96(FP), R6
 	MOVD dy_len+56(FP), R7
 	MOVD ZR, R8
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	FMOVQ F2, 16(RSP)
-	FMOVQ F2, 32(RSP)
-	FMOVQ F2, 48(RSP)
-	FMOVQ F2, 64(RSP)
-	FMOVQ F2, 80(RSP)
-	FMOVQ F2, 96(RSP)
-	FMOVQ F2, 112(RSP)
-	FMOVQ F2, 128(RSP)
-	FMOVQ F2, 144(RSP)
-	FMOVQ F2, 160(RSP)
-	FMOVQ F2, 176(RSP)
-	FMOVQ F2, 192(RSP)
-	FMOVQ F2, 208(RSP)
-	FMOVQ F2, 224(RSP)
-	FMOVQ F2, 240(RSP)
-	FMOVQ F2, 256(RSP)
-	FMOVQ F2, 272(RSP)
-	FMOVQ F2, 288(RSP)
-	FMOVQ F2, 304(RSP)
-	FMOVQ F2, 320(RSP)
-	FMOVQ F2, 336(RSP)
-	FMOVQ F2, 352(RSP)
-	FMOVQ F2, 368(RSP)
-	FMOVQ F2, 384(RSP)
-	FMOVQ F2, 400(RSP)
-	FMOVQ F2, 416(RSP)
-	FMOVQ F2, 432(RSP)
-	FMOVQ F2, 448(RSP)
-	FMOVQ F2, 464(RSP)
-	FMOVQ F2, 480(RSP)
-	FMOVQ F2, 496(RSP)
-	FMOVQ F2, 512(RSP)
+	WORD $0x6f00e403 // movi v3.2d, #0
+	FMOVQ F3, 16(RSP)
+	FMOVQ F3, 32(RSP)
+	FMOVQ F3, 48(RSP)
+	FMOVQ F3, 64(RSP)
+	FMOVQ F3, 80(RSP)
+	FMOVQ F3, 96(RSP)
+	FMOVQ F3, 112(RSP)
+	FMOVQ F3, 128(RSP)
+	FMOVQ F3, 144(RSP)
+	FMOVQ F3, 160(RSP)
+	FMOVQ F3, 176(RSP)
+	FMOVQ F3, 192(RSP)
+	FMOVQ F3, 208(RSP)
+	FMOVQ F3, 224(RSP)
+	FMOVQ F3, 240(RSP)
+	FMOVQ F3, 256(RSP)
+	FMOVQ F3, 272(RSP)
+	FMOVQ F3, 288(RSP)
+	FMOVQ F3, 304(RSP)
+	FMOVQ F3, 320(RSP)
+	FMOVQ F3, 336(RSP)
+	FMOVQ F3, 352(RSP)
+	FMOVQ F3, 368(RSP)
+	FMOVQ F3, 384(RSP)
+	FMOVQ F3, 400(RSP)
+	FMOVQ F3, 416(RSP)
+	FMOVQ F3, 432(RSP)
+	FMOVQ F3, 448(RSP)
+	FMOVQ F3, 464(RSP)
+	FMOVQ F3, 480(RSP)
+	FMOVQ F3, 496(RSP)
+	FMOVQ F3, 512(RSP)
 	SUBS $64, R7
 	BLO end2
 
 loop1:
-	ADD R8<<1, R2, R22
-	FMOVD (R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	ADD R8<<1, R3, R23
+	ADD R8<<1, R2, R23
 	FMOVD (R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	ADD R8<<2, R6, R24
-	FMOVQ (R24), F4
-	ADD R8<<2, R0, R25
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	ADD R8<<1, R3, R24
+	FMOVD (R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
+	ADD R8<<2, R6, R25
 	FMOVQ (R25), F5
-	ADD R8<<2, R1, R19
+	ADD R8<<2, R0, R19
 	FMOVQ (R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, (R25)
-	FMOVQ F2, (R19)
+	ADD R8<<2, R1, R20
+	FMOVQ (R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, (R19)
+	FMOVQ F3, (R20)
 	FMOVQ 16(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 16(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 16(RSP)
 	FMOVQ 272(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 272(RSP)
-	FMOVD 8(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 272(RSP)
 	FMOVD 8(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 16(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 8(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 16(R25), F5
 	FMOVQ 16(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 16(R25)
-	FMOVQ F2, 16(R19)
+	FMOVQ 16(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 16(R19)
+	FMOVQ F3, 16(R20)
 	FMOVQ 32(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 32(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 32(RSP)
 	FMOVQ 288(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 288(RSP)
-	FMOVD 16(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 288(RSP)
 	FMOVD 16(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 32(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 16(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 32(R25), F5
 	FMOVQ 32(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 32(R25)
-	FMOVQ F2, 32(R19)
+	FMOVQ 32(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 32(R19)
+	FMOVQ F3, 32(R20)
 	FMOVQ 48(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 48(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 48(RSP)
 	FMOVQ 304(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 304(RSP)
-	FMOVD 24(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 304(RSP)
 	FMOVD 24(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 48(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 24(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 48(R25), F5
 	FMOVQ 48(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 48(R25)
-	FMOVQ F2, 48(R19)
+	FMOVQ 48(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 48(R19)
+	FMOVQ F3, 48(R20)
 	FMOVQ 64(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 64(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 64(RSP)
 	FMOVQ 320(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 320(RSP)
-	FMOVD 32(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 320(RSP)
 	FMOVD 32(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 64(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 32(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 64(R25), F5
 	FMOVQ 64(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 64(R25)
-	FMOVQ F2, 64(R19)
+	FMOVQ 64(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 64(R19)
+	FMOVQ F3, 64(R20)
 	FMOVQ 80(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 80(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 80(RSP)
 	FMOVQ 336(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 336(RSP)
-	FMOVD 40(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 336(RSP)
 	FMOVD 40(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 80(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 40(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 80(R25), F5
 	FMOVQ 80(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 80(R25)
-	FMOVQ F2, 80(R19)
+	FMOVQ 80(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 80(R19)
+	FMOVQ F3, 80(R20)
 	FMOVQ 96(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 96(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 96(RSP)
 	FMOVQ 352(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 352(RSP)
-	FMOVD 48(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 352(RSP)
 	FMOVD 48(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 96(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 48(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 96(R25), F5
 	FMOVQ 96(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 96(R25)
-	FMOVQ F2, 96(R19)
+	FMOVQ 96(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 96(R19)
+	FMOVQ F3, 96(R20)
 	FMOVQ 112(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 112(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 112(RSP)
 	FMOVQ 368(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 368(RSP)
-	FMOVD 56(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 368(RSP)
 	FMOVD 56(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 112(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 56(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 112(R25), F5
 	FMOVQ 112(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 112(R25)
-	FMOVQ F2, 112(R19)
+	FMOVQ 112(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 112(R19)
+	FMOVQ F3, 112(R20)
 	FMOVQ 128(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 128(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 128(RSP)
 	FMOVQ 384(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 384(RSP)
-	FMOVD 64(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 384(RSP)
 	FMOVD 64(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 128(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 64(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 128(R25), F5
 	FMOVQ 128(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 128(R25)
-	FMOVQ F2, 128(R19)
+	FMOVQ 128(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 128(R19)
+	FMOVQ F3, 128(R20)
 	FMOVQ 144(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 144(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 144(RSP)
 	FMOVQ 400(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 400(RSP)
-	FMOVD 72(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 400(RSP)
 	FMOVD 72(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 144(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 72(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 144(R25), F5
 	FMOVQ 144(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 144(R25)
-	FMOVQ F2, 144(R19)
+	FMOVQ 144(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 144(R19)
+	FMOVQ F3, 144(R20)
 	FMOVQ 160(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 160(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 160(RSP)
 	FMOVQ 416(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 416(RSP)
-	FMOVD 80(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 416(RSP)
 	FMOVD 80(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 160(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 80(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 160(R25), F5
 	FMOVQ 160(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 160(R25)
-	FMOVQ F2, 160(R19)
+	FMOVQ 160(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 160(R19)
+	FMOVQ F3, 160(R20)
 	FMOVQ 176(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 176(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 176(RSP)
 	FMOVQ 432(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 432(RSP)
-	FMOVD 88(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 432(RSP)
 	FMOVD 88(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 176(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 88(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 176(R25), F5
 	FMOVQ 176(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 176(R25)
-	FMOVQ F2, 176(R19)
+	FMOVQ 176(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 176(R19)
+	FMOVQ F3, 176(R20)
 	FMOVQ 192(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 192(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 192(RSP)
 	FMOVQ 448(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 448(RSP)
-	FMOVD 96(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 448(RSP)
 	FMOVD 96(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 192(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 96(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 192(R25), F5
 	FMOVQ 192(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 192(R25)
-	FMOVQ F2, 192(R19)
+	FMOVQ 192(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 192(R19)
+	FMOVQ F3, 192(R20)
 	FMOVQ 208(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 208(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 208(RSP)
 	FMOVQ 464(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 464(RSP)
-	FMOVD 104(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 464(RSP)
 	FMOVD 104(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 208(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 104(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 208(R25), F5
 	FMOVQ 208(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 208(R25)
-	FMOVQ F2, 208(R19)
+	FMOVQ 208(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 208(R19)
+	FMOVQ F3, 208(R20)
 	FMOVQ 224(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 224(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 224(RSP)
 	FMOVQ 480(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 480(RSP)
-	FMOVD 112(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 480(RSP)
 	FMOVD 112(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 224(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 112(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 224(R25), F5
 	FMOVQ 224(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 224(R25)
-	FMOVQ F2, 224(R19)
+	FMOVQ 224(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 224(R19)
+	FMOVQ F3, 224(R20)
 	FMOVQ 240(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 240(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 240(RSP)
 	FMOVQ 496(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 496(RSP)
-	FMOVD 120(R22), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 496(RSP)
 	FMOVD 120(R23), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	FMOVQ 240(R24), F4
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	FMOVD 120(R24), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
 	FMOVQ 240(R25), F5
 	FMOVQ 240(R19), F6
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e24dc44 // fmul v4.4s, v2.4s, v4.4s
-	WORD $0x6e23dc87 // fmul v7.4s, v4.4s, v3.4s
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
-	WORD $0x4e22d4c2 // fadd v2.4s, v6.4s, v2.4s
-	FMOVQ F3, 240(R25)
-	FMOVQ F2, 240(R19)
+	FMOVQ 240(R20), F7
+	WORD $0x4ea1d484 // fsub v4.4s, v4.4s, v1.4s
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e25dc65 // fmul v5.4s, v3.4s, v5.4s
+	WORD $0x6e24dca8 // fmul v8.4s, v5.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e24d4c4 // fadd v4.4s, v6.4s, v4.4s
+	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
+	FMOVQ F4, 240(R19)
+	FMOVQ F3, 240(R20)
 	FMOVQ 256(RSP), F30
-	WORD $0x4e3ed482 // fadd v2.4s, v4.4s, v30.4s
-	FMOVQ F2, 256(RSP)
+	WORD $0x4e3ed4a3 // fadd v3.4s, v5.4s, v30.4s
+	FMOVQ F3, 256(RSP)
 	FMOVQ 512(RSP), F30
-	WORD $0x4e3ed4e2 // fadd v2.4s, v7.4s, v30.4s
-	FMOVQ F2, 512(RSP)
+	WORD $0x4e3ed503 // fadd v3.4s, v8.4s, v30.4s
+	FMOVQ F3, 512(RSP)
 	ADDS $64, R8
 	SUBS $64, R7
 	BHS loop1
@@ -3303,14 +3301,17 @@ end2:
 // func gradInputGammaBF16NEON(dx []uint16, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
 TEXT ·gradInputGammaBF16NEON(SB), NOSPLIT, $0-112
 	MOVD $constants<>(SB), R26
-	FMOVS mean+96(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS rstd+100(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	FMOVS c+104(FP), F2
+	FMOVQ 32(R26), F0
+	FMOVQ 48(R26), F1
+	FMOVQ 64(R26), F1
+	FMOVS mean+96(FP), F2
 	WORD $0x4e040442 // dup v2.4s, v2.s[0]
-	FMOVS cx+108(FP), F3
+	FMOVS rstd+100(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS c+104(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FMOVS cx+108(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	MOVD dx_base+0(FP), R0
 	MOVD dy_base+24(FP), R1
 	MOVD x_base+48(FP), R2
@@ -3321,66 +3322,50 @@ TEXT ·gradInputGammaBF16NEON(SB), NOSPLIT, $0-112
 	BLO end2
 
 loop1:
-	ADD R7<<1, R1, R20
-	FMOVD (R20), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	ADD R7<<1, R2, R21
-	FMOVD (R21), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	ADD R7<<2, R3, R22
-	FMOVQ (R22), F6
-	WORD $0x6e26dc84 // fmul v4.4s, v4.4s, v6.4s
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300486 // ushr v6.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c87 // orr v7.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4ea484c4 // add v4.4s, v6.4s, v4.4s
-	WORD $0x6ea51ce4 // bit v4.16b, v7.16b, v5.16b
-	WORD $0x6f300484 // ushr v4.4s, v4.4s, #16
-	WORD $0x4e441884 // uzp1 v4.8h, v4.8h, v4.8h
-	ADD R7<<1, R0, R23
-	FMOVD F4, (R23)
-	FMOVD 8(R20), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	FMOVD 8(R21), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	FMOVQ 16(R22), F6
-	WORD $0x6e26dc84 // fmul v4.4s, v4.4s, v6.4s
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300486 // ushr v6.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c87 // orr v7.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4ea484c4 // add v4.4s, v6.4s, v4.4s
-	WORD $0x6ea51ce4 // bit v4.16b, v7.16b, v5.16b
-	WORD $0x6f300484 // ushr v4.4s, v4.4s, #16
-	WORD $0x4e441884 // uzp1 v4.8h, v4.8h, v4.8h
-	FMOVD F4, 8(R23)
+	ADD R7<<1, R1, R21
+	FMOVD (R21), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	ADD R7<<1, R2, R22
+	FMOVD (R22), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	ADD R7<<2, R3, R23
+	FMOVQ (R23), F8
+	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	FMOVQ 48(R26), F7
+	WORD $0x4f2f54c8 // shl v8.4s, v6.4s, #15
+	WORD $0x6f211507 // usra v7.4s, v8.4s, #31
+	WORD $0x4e21d4c8 // fadd v8.4s, v6.4s, v1.4s
+	WORD $0x4e26e4c6 // fcmeq v6.4s, v6.4s, v6.4s
+	WORD $0x4e261ce6 // and v6.16b, v7.16b, v6.16b
+	WORD $0x0e664106 // addhn v6.4h, v8.4s, v6.4s
+	ADD R7<<1, R0, R24
+	FMOVD F6, (R24)
+	FMOVD 8(R21), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	FMOVD 8(R22), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	FMOVQ 16(R23), F8
+	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	FMOVQ 48(R26), F7
+	WORD $0x4f2f54c8 // shl v8.4s, v6.4s, #15
+	WORD $0x6f211507 // usra v7.4s, v8.4s, #31
+	WORD $0x4e21d4c8 // fadd v8.4s, v6.4s, v1.4s
+	WORD $0x4e26e4c6 // fcmeq v6.4s, v6.4s, v6.4s
+	WORD $0x4e261ce6 // and v6.16b, v7.16b, v6.16b
+	WORD $0x0e664106 // addhn v6.4h, v8.4s, v6.4s
+	FMOVD F6, 8(R24)
 	ADDS $8, R7
 	SUBS $8, R6
 	BHS loop1
@@ -3391,38 +3376,120 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R7<<1, R1, R24
-	FMOVD (R24), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	ADD R7<<1, R2, R25
-	FMOVD (R25), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	ADD R7<<2, R3, R19
-	FMOVQ (R19), F6
-	WORD $0x6e26dc84 // fmul v4.4s, v4.4s, v6.4s
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300486 // ushr v6.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c87 // orr v7.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4ea484c4 // add v4.4s, v6.4s, v4.4s
-	WORD $0x6ea51ce4 // bit v4.16b, v7.16b, v5.16b
-	WORD $0x6f300484 // ushr v4.4s, v4.4s, #16
-	WORD $0x4e441884 // uzp1 v4.8h, v4.8h, v4.8h
-	ADD R7<<1, R0, R20
-	FMOVD F4, (R20)
+	ADD R7<<1, R1, R25
+	FMOVD (R25), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	ADD R7<<1, R2, R19
+	FMOVD (R19), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	ADD R7<<2, R3, R20
+	FMOVQ (R20), F8
+	WORD $0x6e28dcc6 // fmul v6.4s, v6.4s, v8.4s
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	FMOVQ 48(R26), F7
+	WORD $0x4f2f54c8 // shl v8.4s, v6.4s, #15
+	WORD $0x6f211507 // usra v7.4s, v8.4s, #31
+	WORD $0x4e21d4c8 // fadd v8.4s, v6.4s, v1.4s
+	WORD $0x4e26e4c6 // fcmeq v6.4s, v6.4s, v6.4s
+	WORD $0x4e261ce6 // and v6.16b, v7.16b, v6.16b
+	WORD $0x0e664106 // addhn v6.4h, v8.4s, v6.4s
+	ADD R7<<1, R0, R21
+	FMOVD F6, (R21)
+	ADDS $4, R7
+	SUBS $4, R6
+	BHS loop3
+
+end4:
+	ADDS $4, R6
+	RET
+
+// func gradInputGammaBF16NEONBF16(dx []uint16, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
+TEXT ·gradInputGammaBF16NEONBF16(SB), NOSPLIT, $0-112
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVS mean+96(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS rstd+100(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FMOVS c+104(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS cx+108(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	MOVD dx_base+0(FP), R0
+	MOVD dy_base+24(FP), R1
+	MOVD x_base+48(FP), R2
+	MOVD gamma_base+72(FP), R3
+	MOVD dx_len+8(FP), R6
+	MOVD ZR, R7
+	SUBS $8, R6
+	BLO end2
+
+loop1:
+	ADD R7<<1, R1, R22
+	FMOVD (R22), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	ADD R7<<1, R2, R23
+	FMOVD (R23), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	ADD R7<<2, R3, R24
+	FMOVQ (R24), F7
+	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
+	WORD $0x4ea3d4a5 // fsub v5.4s, v5.4s, v3.4s
+	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
+	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
+	WORD $0x0ea168a5 // bfcvtn v5.4h, v5.4s
+	ADD R7<<1, R0, R25
+	FMOVD F5, (R25)
+	FMOVD 8(R22), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	FMOVD 8(R23), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	FMOVQ 16(R24), F7
+	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
+	WORD $0x4ea3d4a5 // fsub v5.4s, v5.4s, v3.4s
+	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
+	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
+	WORD $0x0ea168a5 // bfcvtn v5.4h, v5.4s
+	FMOVD F5, 8(R25)
+	ADDS $8, R7
+	SUBS $8, R6
+	BHS loop1
+
+end2:
+	ADDS $8, R6
+	SUBS $4, R6
+	BLO end4
+
+loop3:
+	ADD R7<<1, R1, R19
+	FMOVD (R19), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	ADD R7<<1, R2, R20
+	FMOVD (R20), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	ADD R7<<2, R3, R21
+	FMOVQ (R21), F7
+	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
+	WORD $0x4ea3d4a5 // fsub v5.4s, v5.4s, v3.4s
+	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
+	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
+	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
+	WORD $0x0ea168a5 // bfcvtn v5.4h, v5.4s
+	ADD R7<<1, R0, R22
+	FMOVD F5, (R22)
 	ADDS $4, R7
 	SUBS $4, R6
 	BHS loop3
@@ -3434,14 +3501,18 @@ end4:
 // func gradInputGammaAddBF16NEON(dx []uint16, dy []uint16, x []uint16, addend []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
 TEXT ·gradInputGammaAddBF16NEON(SB), NOSPLIT, $0-136
 	MOVD $constants<>(SB), R26
-	FMOVS mean+120(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS rstd+124(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	FMOVS c+128(FP), F2
-	WORD $0x4e040442 // dup v2.4s, v2.s[0]
-	FMOVS cx+132(FP), F3
+	FMOVQ 32(R26), F0
+	FMOVQ 48(R26), F1
+	FMOVQ 64(R26), F1
+	FMOVQ 80(R26), F2
+	FMOVS mean+120(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS rstd+124(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FMOVS c+128(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	FMOVS cx+132(FP), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	MOVD dx_base+0(FP), R0
 	MOVD dy_base+24(FP), R1
 	MOVD x_base+48(FP), R2
@@ -3453,101 +3524,73 @@ TEXT ·gradInputGammaAddBF16NEON(SB), NOSPLIT, $0-136
 	BLO end2
 
 loop1:
-	ADD R8<<1, R1, R21
-	FMOVD (R21), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	ADD R8<<1, R2, R22
-	FMOVD (R22), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	ADD R8<<1, R3, R23
-	FMOVD (R23), F6
-	WORD $0x2f10a4c6 // ushll v6.4s, v6.4h, #0
-	WORD $0x4f3054c6 // shl v6.4s, v6.4s, #16
-	ADD R8<<2, R6, R24
-	FMOVQ (R24), F7
-	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300487 // ushr v7.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1ce7 // and v7.16b, v7.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c88 // orr v8.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
-	WORD $0x4ea484e4 // add v4.4s, v7.4s, v4.4s
-	WORD $0x6ea51d04 // bit v4.16b, v8.16b, v5.16b
-	FMOVQ 80(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300486 // ushr v6.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c87 // orr v7.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4ea484c4 // add v4.4s, v6.4s, v4.4s
-	WORD $0x6ea51ce4 // bit v4.16b, v7.16b, v5.16b
-	WORD $0x6f300484 // ushr v4.4s, v4.4s, #16
-	WORD $0x4e441884 // uzp1 v4.8h, v4.8h, v4.8h
-	ADD R8<<1, R0, R25
-	FMOVD F4, (R25)
-	FMOVD 8(R21), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	FMOVD 8(R22), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	FMOVD 8(R23), F6
-	WORD $0x2f10a4c6 // ushll v6.4s, v6.4h, #0
-	WORD $0x4f3054c6 // shl v6.4s, v6.4s, #16
-	FMOVQ 16(R24), F7
-	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300487 // ushr v7.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1ce7 // and v7.16b, v7.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c88 // orr v8.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
-	WORD $0x4ea484e4 // add v4.4s, v7.4s, v4.4s
-	WORD $0x6ea51d04 // bit v4.16b, v8.16b, v5.16b
-	FMOVQ 80(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300486 // ushr v6.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c87 // orr v7.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4ea484c4 // add v4.4s, v6.4s, v4.4s
-	WORD $0x6ea51ce4 // bit v4.16b, v7.16b, v5.16b
-	WORD $0x6f300484 // ushr v4.4s, v4.4s, #16
-	WORD $0x4e441884 // uzp1 v4.8h, v4.8h, v4.8h
-	FMOVD F4, 8(R25)
+	ADD R8<<1, R1, R23
+	FMOVD (R23), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	ADD R8<<1, R2, R24
+	FMOVD (R24), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	ADD R8<<1, R3, R25
+	FMOVD (R25), F9
+	WORD $0x4e493809 // zip1 v9.8h, v0.8h, v9.8h
+	ADD R8<<2, R6, R19
+	FMOVQ (R19), F10
+	WORD $0x6e2adce7 // fmul v7.4s, v7.4s, v10.4s
+	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
+	WORD $0x4ea3d508 // fsub v8.4s, v8.4s, v3.4s
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x6e26dd08 // fmul v8.4s, v8.4s, v6.4s
+	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
+	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
+	FMOVQ 48(R26), F8
+	WORD $0x4f2f54ea // shl v10.4s, v7.4s, #15
+	WORD $0x6f211548 // usra v8.4s, v10.4s, #31
+	WORD $0x4e21d4ea // fadd v10.4s, v7.4s, v1.4s
+	WORD $0x4e27e4e7 // fcmeq v7.4s, v7.4s, v7.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	WORD $0x4ea78547 // add v7.4s, v10.4s, v7.4s
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	FMOVQ 48(R26), F8
+	WORD $0x4f2f54e9 // shl v9.4s, v7.4s, #15
+	WORD $0x6f211528 // usra v8.4s, v9.4s, #31
+	WORD $0x4e21d4e9 // fadd v9.4s, v7.4s, v1.4s
+	WORD $0x4e27e4e7 // fcmeq v7.4s, v7.4s, v7.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	WORD $0x0e674127 // addhn v7.4h, v9.4s, v7.4s
+	ADD R8<<1, R0, R20
+	FMOVD F7, (R20)
+	FMOVD 8(R23), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	FMOVD 8(R24), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	FMOVD 8(R25), F9
+	WORD $0x4e493809 // zip1 v9.8h, v0.8h, v9.8h
+	FMOVQ 16(R19), F10
+	WORD $0x6e2adce7 // fmul v7.4s, v7.4s, v10.4s
+	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
+	WORD $0x4ea3d508 // fsub v8.4s, v8.4s, v3.4s
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x6e26dd08 // fmul v8.4s, v8.4s, v6.4s
+	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
+	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
+	FMOVQ 48(R26), F8
+	WORD $0x4f2f54ea // shl v10.4s, v7.4s, #15
+	WORD $0x6f211548 // usra v8.4s, v10.4s, #31
+	WORD $0x4e21d4ea // fadd v10.4s, v7.4s, v1.4s
+	WORD $0x4e27e4e7 // fcmeq v7.4s, v7.4s, v7.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	WORD $0x4ea78547 // add v7.4s, v10.4s, v7.4s
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	FMOVQ 48(R26), F8
+	WORD $0x4f2f54e9 // shl v9.4s, v7.4s, #15
+	WORD $0x6f211528 // usra v8.4s, v9.4s, #31
+	WORD $0x4e21d4e9 // fadd v9.4s, v7.4s, v1.4s
+	WORD $0x4e27e4e7 // fcmeq v7.4s, v7.4s, v7.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	WORD $0x0e674127 // addhn v7.4h, v9.4s, v7.4s
+	FMOVD F7, 8(R20)
 	ADDS $8, R8
 	SUBS $8, R7
 	BHS loop1
@@ -3558,56 +3601,154 @@ end2:
 	BLO end4
 
 loop3:
+	ADD R8<<1, R1, R21
+	FMOVD (R21), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	ADD R8<<1, R2, R22
+	FMOVD (R22), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	ADD R8<<1, R3, R23
+	FMOVD (R23), F9
+	WORD $0x4e493809 // zip1 v9.8h, v0.8h, v9.8h
+	ADD R8<<2, R6, R24
+	FMOVQ (R24), F10
+	WORD $0x6e2adce7 // fmul v7.4s, v7.4s, v10.4s
+	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
+	WORD $0x4ea3d508 // fsub v8.4s, v8.4s, v3.4s
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x6e26dd08 // fmul v8.4s, v8.4s, v6.4s
+	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
+	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
+	FMOVQ 48(R26), F8
+	WORD $0x4f2f54ea // shl v10.4s, v7.4s, #15
+	WORD $0x6f211548 // usra v8.4s, v10.4s, #31
+	WORD $0x4e21d4ea // fadd v10.4s, v7.4s, v1.4s
+	WORD $0x4e27e4e7 // fcmeq v7.4s, v7.4s, v7.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	WORD $0x4ea78547 // add v7.4s, v10.4s, v7.4s
+	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	FMOVQ 48(R26), F8
+	WORD $0x4f2f54e9 // shl v9.4s, v7.4s, #15
+	WORD $0x6f211528 // usra v8.4s, v9.4s, #31
+	WORD $0x4e21d4e9 // fadd v9.4s, v7.4s, v1.4s
+	WORD $0x4e27e4e7 // fcmeq v7.4s, v7.4s, v7.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	WORD $0x0e674127 // addhn v7.4h, v9.4s, v7.4s
+	ADD R8<<1, R0, R25
+	FMOVD F7, (R25)
+	ADDS $4, R8
+	SUBS $4, R7
+	BHS loop3
+
+end4:
+	ADDS $4, R7
+	RET
+
+// func gradInputGammaAddBF16NEONBF16(dx []uint16, dy []uint16, x []uint16, addend []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
+TEXT ·gradInputGammaAddBF16NEONBF16(SB), NOSPLIT, $0-136
+	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
+	FMOVQ 80(R26), F1
+	FMOVS mean+120(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FMOVS rstd+124(FP), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS c+128(FP), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FMOVS cx+132(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD dx_base+0(FP), R0
+	MOVD dy_base+24(FP), R1
+	MOVD x_base+48(FP), R2
+	MOVD addend_base+72(FP), R3
+	MOVD gamma_base+96(FP), R6
+	MOVD dx_len+8(FP), R7
+	MOVD ZR, R8
+	SUBS $8, R7
+	BLO end2
+
+loop1:
 	ADD R8<<1, R1, R19
-	FMOVD (R19), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	FMOVD (R19), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
 	ADD R8<<1, R2, R20
-	FMOVD (R20), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
+	FMOVD (R20), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
 	ADD R8<<1, R3, R21
-	FMOVD (R21), F6
-	WORD $0x2f10a4c6 // ushll v6.4s, v6.4h, #0
-	WORD $0x4f3054c6 // shl v6.4s, v6.4s, #16
+	FMOVD (R21), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
 	ADD R8<<2, R6, R22
-	FMOVQ (R22), F7
-	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
-	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300487 // ushr v7.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1ce7 // and v7.16b, v7.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c88 // orr v8.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
-	WORD $0x4ea484e4 // add v4.4s, v7.4s, v4.4s
-	WORD $0x6ea51d04 // bit v4.16b, v8.16b, v5.16b
-	FMOVQ 80(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD $0x4e24e485 // fcmeq v5.4s, v4.4s, v4.4s
-	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6f300486 // ushr v6.4s, v4.4s, #16
-	FMOVQ 32(R26), F30
-	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
-	FMOVQ 48(R26), F30
-	WORD $0x4ebe1c87 // orr v7.16b, v4.16b, v30.16b
-	FMOVQ 64(R26), F30
-	WORD $0x4ebe84c6 // add v6.4s, v6.4s, v30.4s
-	WORD $0x4ea484c4 // add v4.4s, v6.4s, v4.4s
-	WORD $0x6ea51ce4 // bit v4.16b, v7.16b, v5.16b
-	WORD $0x6f300484 // ushr v4.4s, v4.4s, #16
-	WORD $0x4e441884 // uzp1 v4.8h, v4.8h, v4.8h
+	FMOVQ (R22), F9
+	WORD $0x6e29dcc6 // fmul v6.4s, v6.4s, v9.4s
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	WORD $0x0ea168c6 // bfcvtn v6.4h, v6.4s
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x0ea168c6 // bfcvtn v6.4h, v6.4s
 	ADD R8<<1, R0, R23
-	FMOVD F4, (R23)
+	FMOVD F6, (R23)
+	FMOVD 8(R19), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	FMOVD 8(R20), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	FMOVD 8(R21), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	FMOVQ 16(R22), F9
+	WORD $0x6e29dcc6 // fmul v6.4s, v6.4s, v9.4s
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	WORD $0x0ea168c6 // bfcvtn v6.4h, v6.4s
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x0ea168c6 // bfcvtn v6.4h, v6.4s
+	FMOVD F6, 8(R23)
+	ADDS $8, R8
+	SUBS $8, R7
+	BHS loop1
+
+end2:
+	ADDS $8, R7
+	SUBS $4, R7
+	BLO end4
+
+loop3:
+	ADD R8<<1, R1, R24
+	FMOVD (R24), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	ADD R8<<1, R2, R25
+	FMOVD (R25), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	ADD R8<<1, R3, R19
+	FMOVD (R19), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	ADD R8<<2, R6, R20
+	FMOVQ (R20), F9
+	WORD $0x6e29dcc6 // fmul v6.4s, v6.4s, v9.4s
+	WORD $0x4ea4d4c6 // fsub v6.4s, v6.4s, v4.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d4c6 // fsub v6.4s, v6.4s, v7.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	WORD $0x0ea168c6 // bfcvtn v6.4h, v6.4s
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x0ea168c6 // bfcvtn v6.4h, v6.4s
+	ADD R8<<1, R0, R21
+	FMOVD F6, (R21)
 	ADDS $4, R8
 	SUBS $4, R7
 	BHS loop3

@@ -5,11 +5,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // Every level gives the bits of portable Go.
 func TestLion(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(19, 20))
 	c := LionCoef{LR: 1e-3, Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.1, GradScale: 0.5}
 	for _, n := range lengths() {
@@ -27,7 +29,7 @@ func TestLion(t *testing.T) {
 			Lion(w, grad, m, c)
 			checkW()
 			checkM()
-			if level == Portable {
+			if level == isa.Portable {
 				want = [2][]float32{slices.Clone(w), slices.Clone(m)}
 				if n > 3 && w[1] != start[1]*float32(1-c.LR*c.WeightDecay) {
 					t.Errorf("a step of %g without a gradient", w[1]-start[1])
@@ -44,7 +46,7 @@ func TestLion(t *testing.T) {
 
 // Tables of any numbers do: every level gives the bits of portable Go.
 func TestCodes8(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(21, 22))
 	table := &Codes8{}
 	for i := range 256 {
@@ -66,7 +68,7 @@ func TestCodes8(t *testing.T) {
 			back, check := guarded(t, n)
 			Decode8(back, got, table, 3)
 			check()
-			if level == Portable {
+			if level == isa.Portable {
 				codes, numbers = got, slices.Clone(back)
 			}
 			if !slices.Equal(got, codes) {

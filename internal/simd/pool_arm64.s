@@ -2,11 +2,15 @@
 
 #include "textflag.h"
 
-DATA constants<>+0(SB)/4, $0x00000001
-DATA constants<>+4(SB)/4, $0x00000002
-DATA constants<>+8(SB)/4, $0x00000004
-DATA constants<>+12(SB)/4, $0x00000008
-GLOBL constants<>(SB), RODATA|NOPTR, $16
+DATA constants<>+0(SB)/4, $0x00000000
+DATA constants<>+4(SB)/4, $0x00000000
+DATA constants<>+8(SB)/4, $0x00000000
+DATA constants<>+12(SB)/4, $0x00000000
+DATA constants<>+16(SB)/4, $0x00000001
+DATA constants<>+20(SB)/4, $0x00000002
+DATA constants<>+24(SB)/4, $0x00000004
+DATA constants<>+28(SB)/4, $0x00000008
+GLOBL constants<>(SB), RODATA|NOPTR, $32
 
 // func maxPoolNEON(dst []float32, x0 []float32, x1 []float32, ch int)
 TEXT ·maxPoolNEON(SB), NOSPLIT, $0-80
@@ -29,25 +33,19 @@ loop2:
 	FMOVQ (R19), F0
 	ADD R8<<2, R2, R20
 	FMOVQ (R20), F1
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e20e422 // fcmge v2.4s, v1.4s, v0.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	ADD R9<<2, R1, R21
 	FMOVQ (R21), F1
 	ADD R9<<2, R2, R22
 	FMOVQ (R22), F2
-	WORD $0x4e21e423 // fcmeq v3.4s, v1.4s, v1.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6ebf1c22 // bit v2.16b, v1.16b, v31.16b
-	WORD $0x6ee31c41 // bif v1.16b, v2.16b, v3.16b
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	WORD $0x6e21e443 // fcmge v3.4s, v2.4s, v1.4s
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
+	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
+	WORD $0x6e20e422 // fcmge v2.4s, v1.4s, v0.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	WORD $0x6ea21c20 // bit v0.16b, v1.16b, v2.16b
 	ADD R7<<2, R0, R23
 	FMOVQ F0, (R23)
 	ADDS $4, R8
@@ -66,6 +64,8 @@ end3:
 
 // func maxPoolBF16NEON(dst []uint16, x0 []uint16, x1 []uint16, ch int)
 TEXT ·maxPoolBF16NEON(SB), NOSPLIT, $0-80
+	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD x0_base+24(FP), R1
 	MOVD x1_base+48(FP), R2
@@ -82,40 +82,29 @@ window1:
 
 loop2:
 	ADD R8<<1, R1, R24
-	FMOVD (R24), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	FMOVD (R24), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
 	ADD R8<<1, R2, R25
-	FMOVD (R25), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
+	FMOVD (R25), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
+	WORD $0x6e21e443 // fcmge v3.4s, v2.4s, v1.4s
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
+	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
 	ADD R9<<1, R1, R19
-	FMOVD (R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
+	FMOVD (R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
 	ADD R9<<1, R2, R20
-	FMOVD (R20), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	WORD $0x4e21e423 // fcmeq v3.4s, v1.4s, v1.4s
-	WORD $0x6e205863 // mvn v3.16b, v3.16b
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6ebf1c22 // bit v2.16b, v1.16b, v31.16b
-	WORD $0x6ee31c41 // bif v1.16b, v2.16b, v3.16b
-	WORD $0x4e20e402 // fcmeq v2.4s, v0.4s, v0.4s
-	WORD $0x6e205842 // mvn v2.16b, v2.16b
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
-	WORD $0x6ee21c20 // bif v0.16b, v1.16b, v2.16b
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
-	WORD $0x4e401800 // uzp1 v0.8h, v0.8h, v0.8h
+	FMOVD (R20), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	WORD $0x6e22e464 // fcmge v4.4s, v3.4s, v2.4s
+	WORD $0x4e22f462 // fmax v2.4s, v3.4s, v2.4s
+	WORD $0x6ea41c62 // bit v2.16b, v3.16b, v4.16b
+	WORD $0x6e21e443 // fcmge v3.4s, v2.4s, v1.4s
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
+	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
+	WORD $0x0f108421 // shrn v1.4h, v1.4s, #16
 	ADD R7<<1, R0, R21
-	FMOVD F0, (R21)
+	FMOVD F1, (R21)
 	ADDS $4, R8
 	ADDS $4, R9
 	ADDS $4, R7
@@ -198,6 +187,8 @@ end3:
 
 // func maxPoolGradBF16NEON(dx0 []uint16, dx1 []uint16, dy []uint16, y []uint16, x0 []uint16, x1 []uint16, ch int)
 TEXT ·maxPoolGradBF16NEON(SB), NOSPLIT, $0-152
+	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
 	MOVD dx0_base+0(FP), R0
 	MOVD dx1_base+24(FP), R1
 	MOVD dy_base+48(FP), R2
@@ -217,54 +208,47 @@ window1:
 
 loop2:
 	ADD R10<<1, R2, R25
-	FMOVD (R25), F0
-	WORD $0x2f10a400 // ushll v0.4s, v0.4h, #0
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
-	WORD $0x6f300400 // ushr v0.4s, v0.4s, #16
+	FMOVD (R25), F1
+	WORD $0x4e413801 // zip1 v1.8h, v0.8h, v1.8h
 	ADD R10<<1, R3, R19
-	FMOVD (R19), F1
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
+	FMOVD (R19), F2
+	WORD $0x4e423802 // zip1 v2.8h, v0.8h, v2.8h
 	ADD R11<<1, R6, R20
-	FMOVD (R20), F2
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	WORD $0x6ea2e422 // fcmgt v2.4s, v1.4s, v2.4s
+	FMOVD (R20), F3
+	WORD $0x4e433803 // zip1 v3.8h, v0.8h, v3.8h
+	WORD $0x6ea3e443 // fcmgt v3.4s, v2.4s, v3.4s
 	ADD R12<<1, R6, R21
-	FMOVD (R21), F3
-	WORD $0x2f10a463 // ushll v3.4s, v3.4h, #0
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x6ea3e423 // fcmgt v3.4s, v1.4s, v3.4s
+	FMOVD (R21), F4
+	WORD $0x4e443804 // zip1 v4.8h, v0.8h, v4.8h
+	WORD $0x6ea4e444 // fcmgt v4.4s, v2.4s, v4.4s
 	ADD R11<<1, R7, R22
-	FMOVD (R22), F4
-	WORD $0x2f10a484 // ushll v4.4s, v4.4h, #0
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
-	WORD $0x6ea4e424 // fcmgt v4.4s, v1.4s, v4.4s
+	FMOVD (R22), F5
+	WORD $0x4e453805 // zip1 v5.8h, v0.8h, v5.8h
+	WORD $0x6ea5e445 // fcmgt v5.4s, v2.4s, v5.4s
 	ADD R12<<1, R7, R23
-	FMOVD (R23), F5
-	WORD $0x2f10a4a5 // ushll v5.4s, v5.4h, #0
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x6ea5e421 // fcmgt v1.4s, v1.4s, v5.4s
-	WORD $0x4e621c05 // bic v5.16b, v0.16b, v2.16b
-	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
+	FMOVD (R23), F6
+	WORD $0x4e463806 // zip1 v6.8h, v0.8h, v6.8h
+	WORD $0x6ea6e442 // fcmgt v2.4s, v2.4s, v6.4s
+	WORD $0x4e631c26 // bic v6.16b, v1.16b, v3.16b
+	WORD $0x0f1084c6 // shrn v6.4h, v6.4s, #16
 	ADD R11<<1, R0, R24
-	FMOVD F5, (R24)
-	WORD $0x4e201c40 // and v0.16b, v2.16b, v0.16b
-	WORD $0x4e631c02 // bic v2.16b, v0.16b, v3.16b
-	WORD $0x4e421842 // uzp1 v2.8h, v2.8h, v2.8h
+	FMOVD F6, (R24)
+	WORD $0x4e211c61 // and v1.16b, v3.16b, v1.16b
+	WORD $0x4e641c23 // bic v3.16b, v1.16b, v4.16b
+	WORD $0x0f108463 // shrn v3.4h, v3.4s, #16
 	ADD R12<<1, R0, R25
-	FMOVD F2, (R25)
-	WORD $0x4e201c60 // and v0.16b, v3.16b, v0.16b
-	WORD $0x4e641c02 // bic v2.16b, v0.16b, v4.16b
-	WORD $0x4e421842 // uzp1 v2.8h, v2.8h, v2.8h
+	FMOVD F3, (R25)
+	WORD $0x4e211c81 // and v1.16b, v4.16b, v1.16b
+	WORD $0x4e651c23 // bic v3.16b, v1.16b, v5.16b
+	WORD $0x0f108463 // shrn v3.4h, v3.4s, #16
 	ADD R11<<1, R1, R19
-	FMOVD F2, (R19)
-	WORD $0x4e201c80 // and v0.16b, v4.16b, v0.16b
-	WORD $0x4e611c02 // bic v2.16b, v0.16b, v1.16b
-	WORD $0x4e421842 // uzp1 v2.8h, v2.8h, v2.8h
+	FMOVD F3, (R19)
+	WORD $0x4e211ca1 // and v1.16b, v5.16b, v1.16b
+	WORD $0x4e621c23 // bic v3.16b, v1.16b, v2.16b
+	WORD $0x0f108463 // shrn v3.4h, v3.4s, #16
 	ADD R12<<1, R1, R20
-	FMOVD F2, (R20)
-	WORD $0x4e201c20 // and v0.16b, v1.16b, v0.16b
+	FMOVD F3, (R20)
+	WORD $0x4e211c41 // and v1.16b, v2.16b, v1.16b
 	ADDS $4, R11
 	ADDS $4, R12
 	ADDS $4, R10

@@ -2,42 +2,42 @@
 
 #include "textflag.h"
 
-DATA constants<>+0(SB)/4, $0x00000000
-DATA constants<>+4(SB)/4, $0x00000000
-DATA constants<>+8(SB)/4, $0x00000001
-DATA constants<>+12(SB)/4, $0x00000000
-DATA constants<>+16(SB)/4, $0x00000002
-DATA constants<>+20(SB)/4, $0x00000000
-DATA constants<>+24(SB)/4, $0x00000003
-DATA constants<>+28(SB)/4, $0x00000000
-DATA constants<>+32(SB)/4, $0x00000004
-DATA constants<>+36(SB)/4, $0x00000000
-DATA constants<>+40(SB)/4, $0x00000005
-DATA constants<>+44(SB)/4, $0x00000000
-DATA constants<>+48(SB)/4, $0x00000006
-DATA constants<>+52(SB)/4, $0x00000000
-DATA constants<>+56(SB)/4, $0x00000007
-DATA constants<>+60(SB)/4, $0x00000000
-DATA constants<>+64(SB)/4, $0xd2511f53
-DATA constants<>+68(SB)/4, $0xd2511f53
-DATA constants<>+72(SB)/4, $0xd2511f53
-DATA constants<>+76(SB)/4, $0xd2511f53
-DATA constants<>+80(SB)/4, $0xcd9e8d57
-DATA constants<>+84(SB)/4, $0xcd9e8d57
-DATA constants<>+88(SB)/4, $0xcd9e8d57
-DATA constants<>+92(SB)/4, $0xcd9e8d57
-DATA constants<>+96(SB)/4, $0x00000002
+DATA constants<>+0(SB)/4, $0xd2511f53
+DATA constants<>+4(SB)/4, $0xd2511f53
+DATA constants<>+8(SB)/4, $0xd2511f53
+DATA constants<>+12(SB)/4, $0xd2511f53
+DATA constants<>+16(SB)/4, $0xcd9e8d57
+DATA constants<>+20(SB)/4, $0xcd9e8d57
+DATA constants<>+24(SB)/4, $0xcd9e8d57
+DATA constants<>+28(SB)/4, $0xcd9e8d57
+DATA constants<>+32(SB)/4, $0x9e3779b9
+DATA constants<>+36(SB)/4, $0x9e3779b9
+DATA constants<>+40(SB)/4, $0x9e3779b9
+DATA constants<>+44(SB)/4, $0x9e3779b9
+DATA constants<>+48(SB)/4, $0xbb67ae85
+DATA constants<>+52(SB)/4, $0xbb67ae85
+DATA constants<>+56(SB)/4, $0xbb67ae85
+DATA constants<>+60(SB)/4, $0xbb67ae85
+DATA constants<>+64(SB)/4, $0x00000000
+DATA constants<>+68(SB)/4, $0x00000000
+DATA constants<>+72(SB)/4, $0x00000001
+DATA constants<>+76(SB)/4, $0x00000000
+DATA constants<>+80(SB)/4, $0x00000002
+DATA constants<>+84(SB)/4, $0x00000000
+DATA constants<>+88(SB)/4, $0x00000003
+DATA constants<>+92(SB)/4, $0x00000000
+DATA constants<>+96(SB)/4, $0x00000004
 DATA constants<>+100(SB)/4, $0x00000000
-DATA constants<>+104(SB)/4, $0x00000000
+DATA constants<>+104(SB)/4, $0x00000005
 DATA constants<>+108(SB)/4, $0x00000000
-DATA constants<>+112(SB)/4, $0x9e3779b9
-DATA constants<>+116(SB)/4, $0x9e3779b9
-DATA constants<>+120(SB)/4, $0x9e3779b9
-DATA constants<>+124(SB)/4, $0x9e3779b9
-DATA constants<>+128(SB)/4, $0xbb67ae85
-DATA constants<>+132(SB)/4, $0xbb67ae85
-DATA constants<>+136(SB)/4, $0xbb67ae85
-DATA constants<>+140(SB)/4, $0xbb67ae85
+DATA constants<>+112(SB)/4, $0x00000006
+DATA constants<>+116(SB)/4, $0x00000000
+DATA constants<>+120(SB)/4, $0x00000007
+DATA constants<>+124(SB)/4, $0x00000000
+DATA constants<>+128(SB)/4, $0x00000002
+DATA constants<>+132(SB)/4, $0x00000000
+DATA constants<>+136(SB)/4, $0x00000000
+DATA constants<>+140(SB)/4, $0x00000000
 DATA constants<>+144(SB)/4, $0x33800000
 DATA constants<>+148(SB)/4, $0x33800000
 DATA constants<>+152(SB)/4, $0x33800000
@@ -155,196 +155,180 @@ GLOBL constants<>(SB), RODATA|NOPTR, $592
 // func philoxNEON(dst []uint32, seed uint64, stream uint64, block uint64)
 TEXT ·philoxNEON(SB), NOSPLIT, $0-48
 	MOVD $constants<>(SB), R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
 	MOVD dst_base+0(FP), R0
 	MOVD dst_len+8(FP), R1
 	MOVD ZR, R2
-	FMOVD block+40(FP), F0
-	WORD $0x4e080400 // dup v0.2d, v0.d[0]
-	FMOVQ 0(R26), F30
-	WORD $0x4efe8400 // add v0.2d, v0.2d, v30.2d
-	FMOVD stream+32(FP), F1
-	WORD $0x4e080421 // dup v1.2d, v1.d[0]
-	FMOVD seed+24(FP), F2
-	WORD $0x4e080442 // dup v2.2d, v2.d[0]
-	FMOVQ 64(R26), F3
-	FMOVQ 80(R26), F4
-	FMOVD 96(R26), F5
+	FMOVD block+40(FP), F4
+	WORD $0x4e080484 // dup v4.2d, v4.d[0]
+	FMOVQ 64(R26), F30
+	WORD $0x4efe8484 // add v4.2d, v4.2d, v30.2d
+	FMOVD stream+32(FP), F5
 	WORD $0x4e0804a5 // dup v5.2d, v5.d[0]
+	FMOVD seed+24(FP), F6
+	WORD $0x4e0804c6 // dup v6.2d, v6.d[0]
+	FMOVD 128(R26), F7
+	WORD $0x4e0804e7 // dup v7.2d, v7.d[0]
 	SUBS $8, R1
 	BLO end2
 
 loop1:
-	WORD $0x6f600406 // ushr v6.2d, v0.2d, #32
-	WORD $0x6f600427 // ushr v7.2d, v1.2d, #32
-	WORD $0x6f600448 // ushr v8.2d, v2.2d, #32
-	WORD $0x0ea1281d // xtn v29.2s, v0.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3a9 // umull v9.2d, v29.2s, v30.2s
-	WORD $0x0ea1283d // xtn v29.2s, v1.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3aa // umull v10.2d, v29.2s, v30.2s
-	WORD $0x6f60054b // ushr v11.2d, v10.2d, #32
-	WORD $0x6e261d66 // eor v6.16b, v11.16b, v6.16b
-	WORD $0x6e221cc6 // eor v6.16b, v6.16b, v2.16b
-	WORD $0x6f60052b // ushr v11.2d, v9.2d, #32
-	WORD $0x6e271d67 // eor v7.16b, v11.16b, v7.16b
-	WORD $0x6e281ce7 // eor v7.16b, v7.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe844b // add v11.4s, v2.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea128dd // xtn v29.2s, v6.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3a6 // umull v6.2d, v29.2s, v30.2s
-	WORD $0x0ea128fd // xtn v29.2s, v7.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3a7 // umull v7.2d, v29.2s, v30.2s
-	WORD $0x6f6004ec // ushr v12.2d, v7.2d, #32
-	WORD $0x6e2a1d8a // eor v10.16b, v12.16b, v10.16b
-	WORD $0x6e2b1d4a // eor v10.16b, v10.16b, v11.16b
-	WORD $0x6f6004cc // ushr v12.2d, v6.2d, #32
-	WORD $0x6e291d89 // eor v9.16b, v12.16b, v9.16b
-	WORD $0x6e281d29 // eor v9.16b, v9.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea1295d // xtn v29.2s, v10.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3aa // umull v10.2d, v29.2s, v30.2s
+	WORD $0x6f600488 // ushr v8.2d, v4.2d, #32
+	WORD $0x6f6004a9 // ushr v9.2d, v5.2d, #32
+	WORD $0x6f6004ca // ushr v10.2d, v6.2d, #32
+	WORD $0x0ea1289d // xtn v29.2s, v4.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3ab // umull v11.2d, v29.2s, v30.2s
+	WORD $0x0ea128bd // xtn v29.2s, v5.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3ac // umull v12.2d, v29.2s, v30.2s
+	WORD $0x6f60058d // ushr v13.2d, v12.2d, #32
+	WORD $0x6e281da8 // eor v8.16b, v13.16b, v8.16b
+	WORD $0x6e261d08 // eor v8.16b, v8.16b, v6.16b
+	WORD $0x6f60056d // ushr v13.2d, v11.2d, #32
+	WORD $0x6e291da9 // eor v9.16b, v13.16b, v9.16b
+	WORD $0x6e2a1d29 // eor v9.16b, v9.16b, v10.16b
+	WORD $0x4ea284cd // add v13.4s, v6.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1291d // xtn v29.2s, v8.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3a8 // umull v8.2d, v29.2s, v30.2s
 	WORD $0x0ea1293d // xtn v29.2s, v9.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
 	WORD $0x2ebec3a9 // umull v9.2d, v29.2s, v30.2s
-	WORD $0x6f60052c // ushr v12.2d, v9.2d, #32
-	WORD $0x6e271d87 // eor v7.16b, v12.16b, v7.16b
-	WORD $0x6e2b1ce7 // eor v7.16b, v7.16b, v11.16b
-	WORD $0x6f60054c // ushr v12.2d, v10.2d, #32
-	WORD $0x6e261d86 // eor v6.16b, v12.16b, v6.16b
-	WORD $0x6e281cc6 // eor v6.16b, v6.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea128fd // xtn v29.2s, v7.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3a7 // umull v7.2d, v29.2s, v30.2s
-	WORD $0x0ea128dd // xtn v29.2s, v6.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3a6 // umull v6.2d, v29.2s, v30.2s
-	WORD $0x6f6004cc // ushr v12.2d, v6.2d, #32
-	WORD $0x6e291d89 // eor v9.16b, v12.16b, v9.16b
-	WORD $0x6e2b1d29 // eor v9.16b, v9.16b, v11.16b
-	WORD $0x6f6004ec // ushr v12.2d, v7.2d, #32
-	WORD $0x6e2a1d8a // eor v10.16b, v12.16b, v10.16b
-	WORD $0x6e281d4a // eor v10.16b, v10.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x6f60052e // ushr v14.2d, v9.2d, #32
+	WORD $0x6e2c1dcc // eor v12.16b, v14.16b, v12.16b
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6f60050e // ushr v14.2d, v8.2d, #32
+	WORD $0x6e2b1dcb // eor v11.16b, v14.16b, v11.16b
+	WORD $0x6e2a1d6b // eor v11.16b, v11.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1299d // xtn v29.2s, v12.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3ac // umull v12.2d, v29.2s, v30.2s
+	WORD $0x0ea1297d // xtn v29.2s, v11.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3ab // umull v11.2d, v29.2s, v30.2s
+	WORD $0x6f60056e // ushr v14.2d, v11.2d, #32
+	WORD $0x6e291dc9 // eor v9.16b, v14.16b, v9.16b
+	WORD $0x6e2d1d29 // eor v9.16b, v9.16b, v13.16b
+	WORD $0x6f60058e // ushr v14.2d, v12.2d, #32
+	WORD $0x6e281dc8 // eor v8.16b, v14.16b, v8.16b
+	WORD $0x6e2a1d08 // eor v8.16b, v8.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
 	WORD $0x0ea1293d // xtn v29.2s, v9.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
 	WORD $0x2ebec3a9 // umull v9.2d, v29.2s, v30.2s
-	WORD $0x0ea1295d // xtn v29.2s, v10.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3aa // umull v10.2d, v29.2s, v30.2s
-	WORD $0x6f60054c // ushr v12.2d, v10.2d, #32
-	WORD $0x6e261d86 // eor v6.16b, v12.16b, v6.16b
-	WORD $0x6e2b1cc6 // eor v6.16b, v6.16b, v11.16b
-	WORD $0x6f60052c // ushr v12.2d, v9.2d, #32
-	WORD $0x6e271d87 // eor v7.16b, v12.16b, v7.16b
-	WORD $0x6e281ce7 // eor v7.16b, v7.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea128dd // xtn v29.2s, v6.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3a6 // umull v6.2d, v29.2s, v30.2s
-	WORD $0x0ea128fd // xtn v29.2s, v7.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3a7 // umull v7.2d, v29.2s, v30.2s
-	WORD $0x6f6004ec // ushr v12.2d, v7.2d, #32
-	WORD $0x6e2a1d8a // eor v10.16b, v12.16b, v10.16b
-	WORD $0x6e2b1d4a // eor v10.16b, v10.16b, v11.16b
-	WORD $0x6f6004cc // ushr v12.2d, v6.2d, #32
-	WORD $0x6e291d89 // eor v9.16b, v12.16b, v9.16b
-	WORD $0x6e281d29 // eor v9.16b, v9.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea1295d // xtn v29.2s, v10.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3aa // umull v10.2d, v29.2s, v30.2s
+	WORD $0x0ea1291d // xtn v29.2s, v8.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3a8 // umull v8.2d, v29.2s, v30.2s
+	WORD $0x6f60050e // ushr v14.2d, v8.2d, #32
+	WORD $0x6e2b1dcb // eor v11.16b, v14.16b, v11.16b
+	WORD $0x6e2d1d6b // eor v11.16b, v11.16b, v13.16b
+	WORD $0x6f60052e // ushr v14.2d, v9.2d, #32
+	WORD $0x6e2c1dcc // eor v12.16b, v14.16b, v12.16b
+	WORD $0x6e2a1d8c // eor v12.16b, v12.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1297d // xtn v29.2s, v11.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3ab // umull v11.2d, v29.2s, v30.2s
+	WORD $0x0ea1299d // xtn v29.2s, v12.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3ac // umull v12.2d, v29.2s, v30.2s
+	WORD $0x6f60058e // ushr v14.2d, v12.2d, #32
+	WORD $0x6e281dc8 // eor v8.16b, v14.16b, v8.16b
+	WORD $0x6e2d1d08 // eor v8.16b, v8.16b, v13.16b
+	WORD $0x6f60056e // ushr v14.2d, v11.2d, #32
+	WORD $0x6e291dc9 // eor v9.16b, v14.16b, v9.16b
+	WORD $0x6e2a1d29 // eor v9.16b, v9.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1291d // xtn v29.2s, v8.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3a8 // umull v8.2d, v29.2s, v30.2s
 	WORD $0x0ea1293d // xtn v29.2s, v9.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
 	WORD $0x2ebec3a9 // umull v9.2d, v29.2s, v30.2s
-	WORD $0x6f60052c // ushr v12.2d, v9.2d, #32
-	WORD $0x6e271d87 // eor v7.16b, v12.16b, v7.16b
-	WORD $0x6e2b1ce7 // eor v7.16b, v7.16b, v11.16b
-	WORD $0x6f60054c // ushr v12.2d, v10.2d, #32
-	WORD $0x6e261d86 // eor v6.16b, v12.16b, v6.16b
-	WORD $0x6e281cc6 // eor v6.16b, v6.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea128fd // xtn v29.2s, v7.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3a7 // umull v7.2d, v29.2s, v30.2s
-	WORD $0x0ea128dd // xtn v29.2s, v6.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3a6 // umull v6.2d, v29.2s, v30.2s
-	WORD $0x6f6004cc // ushr v12.2d, v6.2d, #32
-	WORD $0x6e291d89 // eor v9.16b, v12.16b, v9.16b
-	WORD $0x6e2b1d29 // eor v9.16b, v9.16b, v11.16b
-	WORD $0x6f6004ec // ushr v12.2d, v7.2d, #32
-	WORD $0x6e2a1d8a // eor v10.16b, v12.16b, v10.16b
-	WORD $0x6e281d4a // eor v10.16b, v10.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x6f60052e // ushr v14.2d, v9.2d, #32
+	WORD $0x6e2c1dcc // eor v12.16b, v14.16b, v12.16b
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6f60050e // ushr v14.2d, v8.2d, #32
+	WORD $0x6e2b1dcb // eor v11.16b, v14.16b, v11.16b
+	WORD $0x6e2a1d6b // eor v11.16b, v11.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1299d // xtn v29.2s, v12.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3ac // umull v12.2d, v29.2s, v30.2s
+	WORD $0x0ea1297d // xtn v29.2s, v11.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3ab // umull v11.2d, v29.2s, v30.2s
+	WORD $0x6f60056e // ushr v14.2d, v11.2d, #32
+	WORD $0x6e291dc9 // eor v9.16b, v14.16b, v9.16b
+	WORD $0x6e2d1d29 // eor v9.16b, v9.16b, v13.16b
+	WORD $0x6f60058e // ushr v14.2d, v12.2d, #32
+	WORD $0x6e281dc8 // eor v8.16b, v14.16b, v8.16b
+	WORD $0x6e2a1d08 // eor v8.16b, v8.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
 	WORD $0x0ea1293d // xtn v29.2s, v9.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
 	WORD $0x2ebec3a9 // umull v9.2d, v29.2s, v30.2s
-	WORD $0x0ea1295d // xtn v29.2s, v10.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3aa // umull v10.2d, v29.2s, v30.2s
-	WORD $0x6f60054c // ushr v12.2d, v10.2d, #32
-	WORD $0x6e261d86 // eor v6.16b, v12.16b, v6.16b
-	WORD $0x6e2b1cc6 // eor v6.16b, v6.16b, v11.16b
-	WORD $0x6f60052c // ushr v12.2d, v9.2d, #32
-	WORD $0x6e271d87 // eor v7.16b, v12.16b, v7.16b
-	WORD $0x6e281ce7 // eor v7.16b, v7.16b, v8.16b
-	FMOVQ 112(R26), F30
-	WORD $0x4ebe856b // add v11.4s, v11.4s, v30.4s
-	FMOVQ 128(R26), F30
-	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
-	WORD $0x0ea128dd // xtn v29.2s, v6.2d
-	WORD $0x0ea1287e // xtn v30.2s, v3.2d
-	WORD $0x2ebec3a6 // umull v6.2d, v29.2s, v30.2s
-	WORD $0x0ea128fd // xtn v29.2s, v7.2d
-	WORD $0x0ea1289e // xtn v30.2s, v4.2d
-	WORD $0x2ebec3a7 // umull v7.2d, v29.2s, v30.2s
-	WORD $0x6f6004ec // ushr v12.2d, v7.2d, #32
-	WORD $0x6e2a1d8a // eor v10.16b, v12.16b, v10.16b
-	WORD $0x6e2b1d4a // eor v10.16b, v10.16b, v11.16b
-	WORD $0x6f6004cb // ushr v11.2d, v6.2d, #32
-	WORD $0x6e291d69 // eor v9.16b, v11.16b, v9.16b
-	WORD $0x6e281d28 // eor v8.16b, v9.16b, v8.16b
-	WORD $0x4f6054e7 // shl v7.2d, v7.2d, #32
-	WORD $0x4ea008fd // rev64 v29.4s, v7.4s
-	WORD $0x4e9d2947 // trn1 v7.4s, v10.4s, v29.4s
-	WORD $0x4f6054c6 // shl v6.2d, v6.2d, #32
-	WORD $0x4ea008dd // rev64 v29.4s, v6.4s
-	WORD $0x4e9d2906 // trn1 v6.4s, v8.4s, v29.4s
-	WORD $0x4ec638e8 // zip1 v8.2d, v7.2d, v6.2d
-	WORD $0x4ec678e6 // zip2 v6.2d, v7.2d, v6.2d
+	WORD $0x0ea1291d // xtn v29.2s, v8.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3a8 // umull v8.2d, v29.2s, v30.2s
+	WORD $0x6f60050e // ushr v14.2d, v8.2d, #32
+	WORD $0x6e2b1dcb // eor v11.16b, v14.16b, v11.16b
+	WORD $0x6e2d1d6b // eor v11.16b, v11.16b, v13.16b
+	WORD $0x6f60052e // ushr v14.2d, v9.2d, #32
+	WORD $0x6e2c1dcc // eor v12.16b, v14.16b, v12.16b
+	WORD $0x6e2a1d8c // eor v12.16b, v12.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1297d // xtn v29.2s, v11.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3ab // umull v11.2d, v29.2s, v30.2s
+	WORD $0x0ea1299d // xtn v29.2s, v12.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3ac // umull v12.2d, v29.2s, v30.2s
+	WORD $0x6f60058e // ushr v14.2d, v12.2d, #32
+	WORD $0x6e281dc8 // eor v8.16b, v14.16b, v8.16b
+	WORD $0x6e2d1d08 // eor v8.16b, v8.16b, v13.16b
+	WORD $0x6f60056e // ushr v14.2d, v11.2d, #32
+	WORD $0x6e291dc9 // eor v9.16b, v14.16b, v9.16b
+	WORD $0x6e2a1d29 // eor v9.16b, v9.16b, v10.16b
+	WORD $0x4ea285ad // add v13.4s, v13.4s, v2.4s
+	WORD $0x4ea3854a // add v10.4s, v10.4s, v3.4s
+	WORD $0x0ea1291d // xtn v29.2s, v8.2d
+	WORD $0x0ea1281e // xtn v30.2s, v0.2d
+	WORD $0x2ebec3a8 // umull v8.2d, v29.2s, v30.2s
+	WORD $0x0ea1293d // xtn v29.2s, v9.2d
+	WORD $0x0ea1283e // xtn v30.2s, v1.2d
+	WORD $0x2ebec3a9 // umull v9.2d, v29.2s, v30.2s
+	WORD $0x6f60052e // ushr v14.2d, v9.2d, #32
+	WORD $0x6e2c1dcc // eor v12.16b, v14.16b, v12.16b
+	WORD $0x6e2d1d8c // eor v12.16b, v12.16b, v13.16b
+	WORD $0x6f60050d // ushr v13.2d, v8.2d, #32
+	WORD $0x6e2b1dab // eor v11.16b, v13.16b, v11.16b
+	WORD $0x6e2a1d6a // eor v10.16b, v11.16b, v10.16b
+	WORD $0x4f605529 // shl v9.2d, v9.2d, #32
+	WORD $0x4ea0093d // rev64 v29.4s, v9.4s
+	WORD $0x4e9d2989 // trn1 v9.4s, v12.4s, v29.4s
+	WORD $0x4f605508 // shl v8.2d, v8.2d, #32
+	WORD $0x4ea0091d // rev64 v29.4s, v8.4s
+	WORD $0x4e9d2948 // trn1 v8.4s, v10.4s, v29.4s
+	WORD $0x4ec8392a // zip1 v10.2d, v9.2d, v8.2d
+	WORD $0x4ec87928 // zip2 v8.2d, v9.2d, v8.2d
 	ADD R2<<2, R0, R19
-	FMOVQ F8, (R19)
-	FMOVQ F6, 16(R19)
-	WORD $0x4ee58400 // add v0.2d, v0.2d, v5.2d
+	FMOVQ F10, (R19)
+	FMOVQ F8, 16(R19)
+	WORD $0x4ee78484 // add v4.2d, v4.2d, v7.2d
 	ADDS $8, R2
 	SUBS $8, R1
 	BHS loop1
@@ -356,6 +340,7 @@ end2:
 // func uniformNEON(dst []float32)
 TEXT ·uniformNEON(SB), NOSPLIT, $0-24
 	MOVD $constants<>(SB), R26
+	FMOVQ 144(R26), F0
 	MOVD dst_base+0(FP), R0
 	MOVD dst_len+8(FP), R1
 	MOVD ZR, R2
@@ -364,30 +349,26 @@ TEXT ·uniformNEON(SB), NOSPLIT, $0-24
 
 loop1:
 	ADD R2<<2, R0, R20
-	FMOVQ (R20), F0
-	WORD $0x6f380400 // ushr v0.4s, v0.4s, #8
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
-	FMOVQ F0, (R20)
-	FMOVQ 16(R20), F0
-	WORD $0x6f380400 // ushr v0.4s, v0.4s, #8
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
-	FMOVQ F0, 16(R20)
-	FMOVQ 32(R20), F0
-	WORD $0x6f380400 // ushr v0.4s, v0.4s, #8
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
-	FMOVQ F0, 32(R20)
-	FMOVQ 48(R20), F0
-	WORD $0x6f380400 // ushr v0.4s, v0.4s, #8
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
-	FMOVQ F0, 48(R20)
+	FMOVQ (R20), F1
+	WORD $0x6f380421 // ushr v1.4s, v1.4s, #8
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ F1, (R20)
+	FMOVQ 16(R20), F1
+	WORD $0x6f380421 // ushr v1.4s, v1.4s, #8
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ F1, 16(R20)
+	FMOVQ 32(R20), F1
+	WORD $0x6f380421 // ushr v1.4s, v1.4s, #8
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ F1, 32(R20)
+	FMOVQ 48(R20), F1
+	WORD $0x6f380421 // ushr v1.4s, v1.4s, #8
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ F1, 48(R20)
 	ADDS $16, R2
 	SUBS $16, R1
 	BHS loop1
@@ -399,12 +380,11 @@ end2:
 
 loop3:
 	ADD R2<<2, R0, R21
-	FMOVQ (R21), F0
-	WORD $0x6f380400 // ushr v0.4s, v0.4s, #8
-	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
-	FMOVQ F0, (R21)
+	FMOVQ (R21), F1
+	WORD $0x6f380421 // ushr v1.4s, v1.4s, #8
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ F1, (R21)
 	ADDS $4, R2
 	SUBS $4, R1
 	BHS loop3
@@ -416,33 +396,32 @@ end4:
 	ADD $176, R26, R3
 	NEG R1, R1
 	ADD R1<<2, R3, R22
-	FMOVQ (R22), F0
+	FMOVQ (R22), F1
 	ADD R2<<2, R0, R16
-	FMOVS (R16), F1
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS (R16), F2
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[1]
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VLD1 (R16), V2.S[1]
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V1.S[2]
+	VLD1 (R16), V2.S[2]
 
 lanes1:
-	WORD $0x6f380421 // ushr v1.4s, v1.4s, #8
-	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc21 // fmul v1.4s, v1.4s, v30.4s
+	WORD $0x6f380442 // ushr v2.4s, v2.4s, #8
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
 	ADD R2<<2, R0, R16
-	FMOVS F1, (R16)
-	WORD $0x0e0c3c11 // umov w17, v0.s[1]
+	FMOVS F0, (R16)
+	WORD $0x0e0c3c31 // umov w17, v1.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[1], (R16)
-	WORD $0x0e143c11 // umov w17, v0.s[2]
+	VST1 V0.S[1], (R16)
+	WORD $0x0e143c31 // umov w17, v1.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
-	VST1 V1.S[2], (R16)
+	VST1 V0.S[2], (R16)
 
 lanes2:
 
@@ -452,10 +431,11 @@ done5:
 // func dropoutNEON(dst []float32, keep float32, scale float32)
 TEXT ·dropoutNEON(SB), NOSPLIT, $0-32
 	MOVD $constants<>(SB), R26
-	FMOVS keep+24(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS scale+28(FP), F1
+	FMOVQ 144(R26), F0
+	FMOVS keep+24(FP), F1
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS scale+28(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
 	MOVD dst_base+0(FP), R0
 	MOVD dst_len+8(FP), R1
 	MOVD ZR, R2
@@ -464,22 +444,20 @@ TEXT ·dropoutNEON(SB), NOSPLIT, $0-32
 
 loop1:
 	ADD R2<<2, R0, R23
-	FMOVQ (R23), F2
-	WORD $0x6f380442 // ushr v2.4s, v2.4s, #8
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
-	WORD $0x6ea2e402 // fcmgt v2.4s, v0.4s, v2.4s
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	FMOVQ F2, (R23)
-	FMOVQ 16(R23), F2
-	WORD $0x6f380442 // ushr v2.4s, v2.4s, #8
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
-	WORD $0x6ea2e402 // fcmgt v2.4s, v0.4s, v2.4s
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	FMOVQ F2, 16(R23)
+	FMOVQ (R23), F3
+	WORD $0x6f380463 // ushr v3.4s, v3.4s, #8
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6ea3e423 // fcmgt v3.4s, v1.4s, v3.4s
+	WORD $0x4e221c63 // and v3.16b, v3.16b, v2.16b
+	FMOVQ F3, (R23)
+	FMOVQ 16(R23), F3
+	WORD $0x6f380463 // ushr v3.4s, v3.4s, #8
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6ea3e423 // fcmgt v3.4s, v1.4s, v3.4s
+	WORD $0x4e221c63 // and v3.16b, v3.16b, v2.16b
+	FMOVQ F3, 16(R23)
 	ADDS $8, R2
 	SUBS $8, R1
 	BHS loop1
@@ -491,14 +469,13 @@ end2:
 
 loop3:
 	ADD R2<<2, R0, R24
-	FMOVQ (R24), F2
-	WORD $0x6f380442 // ushr v2.4s, v2.4s, #8
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
-	WORD $0x6ea2e402 // fcmgt v2.4s, v0.4s, v2.4s
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	FMOVQ F2, (R24)
+	FMOVQ (R24), F3
+	WORD $0x6f380463 // ushr v3.4s, v3.4s, #8
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6ea3e423 // fcmgt v3.4s, v1.4s, v3.4s
+	WORD $0x4e221c63 // and v3.16b, v3.16b, v2.16b
+	FMOVQ F3, (R24)
 	ADDS $4, R2
 	SUBS $4, R1
 	BHS loop3
@@ -510,32 +487,31 @@ end4:
 	ADD $176, R26, R3
 	NEG R1, R1
 	ADD R1<<2, R3, R25
-	FMOVQ (R25), F2
+	FMOVQ (R25), F3
 	ADD R2<<2, R0, R16
-	FMOVS (R16), F3
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	FMOVS (R16), F4
+	WORD $0x0e0c3c71 // umov w17, v3.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V3.S[1]
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	VLD1 (R16), V4.S[1]
+	WORD $0x0e143c71 // umov w17, v3.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V3.S[2]
+	VLD1 (R16), V4.S[2]
 
 lanes1:
-	WORD $0x6f380463 // ushr v3.4s, v3.4s, #8
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc63 // fmul v3.4s, v3.4s, v30.4s
-	WORD $0x6ea3e400 // fcmgt v0.4s, v0.4s, v3.4s
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
+	WORD $0x6f380484 // ushr v4.4s, v4.4s, #8
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e20dc80 // fmul v0.4s, v4.4s, v0.4s
+	WORD $0x6ea0e420 // fcmgt v0.4s, v1.4s, v0.4s
+	WORD $0x4e221c00 // and v0.16b, v0.16b, v2.16b
 	ADD R2<<2, R0, R16
 	FMOVS F0, (R16)
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	WORD $0x0e0c3c71 // umov w17, v3.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[1], (R16)
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	WORD $0x0e143c71 // umov w17, v3.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[2], (R16)
@@ -548,6 +524,12 @@ done5:
 // func boxMullerNEON(dst []float32)
 TEXT ·boxMullerNEON(SB), NOSPLIT, $0-24
 	MOVD $constants<>(SB), R26
+	FMOVQ 192(R26), F0
+	FMOVQ 144(R26), F1
+	FMOVQ 208(R26), F2
+	FMOVQ 224(R26), F3
+	FMOVQ 240(R26), F4
+	FMOVQ 256(R26), F5
 	MOVD dst_base+0(FP), R0
 	MOVD dst_len+8(FP), R1
 	MOVD ZR, R2
@@ -556,116 +538,108 @@ TEXT ·boxMullerNEON(SB), NOSPLIT, $0-24
 
 loop1:
 	ADD R2<<2, R0, R19
-	FMOVQ (R19), F0
-	FMOVQ 16(R19), F1
-	WORD $0x4e811802 // uzp1 v2.4s, v0.4s, v1.4s
-	WORD $0x4e815800 // uzp2 v0.4s, v0.4s, v1.4s
-	WORD $0x6f380441 // ushr v1.4s, v2.4s, #8
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
-	FMOVQ 144(R26), F30
-	WORD $0x6e3edc21 // fmul v1.4s, v1.4s, v30.4s
-	FMOVQ 208(R26), F30
-	WORD $0x6ebe8422 // sub v2.4s, v1.4s, v30.4s
-	WORD $0x4f290442 // sshr v2.4s, v2.4s, #23
-	WORD $0x4f375443 // shl v3.4s, v2.4s, #23
-	WORD $0x6ea38421 // sub v1.4s, v1.4s, v3.4s
-	FMOVQ 224(R26), F30
-	WORD $0x4ebed421 // fsub v1.4s, v1.4s, v30.4s
-	WORD $0x6e21dc23 // fmul v3.4s, v1.4s, v1.4s
-	FMOVQ 240(R26), F4
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	FMOVQ 256(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	FMOVQ (R19), F6
+	FMOVQ 16(R19), F7
+	WORD $0x4e8718c8 // uzp1 v8.4s, v6.4s, v7.4s
+	WORD $0x4e8758c6 // uzp2 v6.4s, v6.4s, v7.4s
+	WORD $0x6f380507 // ushr v7.4s, v8.4s, #8
+	WORD $0x4ea084e7 // add v7.4s, v7.4s, v0.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
+	WORD $0x6ea284e8 // sub v8.4s, v7.4s, v2.4s
+	WORD $0x4f290508 // sshr v8.4s, v8.4s, #23
+	WORD $0x4f375509 // shl v9.4s, v8.4s, #23
+	WORD $0x6ea984e7 // sub v7.4s, v7.4s, v9.4s
+	WORD $0x4ea3d4e7 // fsub v7.4s, v7.4s, v3.4s
+	WORD $0x6e27dce9 // fmul v9.4s, v7.4s, v7.4s
+	WORD $0x6e27dc8a // fmul v10.4s, v4.4s, v7.4s
+	WORD $0x4e25d54a // fadd v10.4s, v10.4s, v5.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
 	FMOVQ 272(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
 	FMOVQ 288(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
 	FMOVQ 304(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
 	FMOVQ 320(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
 	FMOVQ 336(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
 	FMOVQ 352(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e23dc84 // fmul v4.4s, v4.4s, v3.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e27dd4a // fmul v10.4s, v10.4s, v7.4s
+	WORD $0x6e29dd4a // fmul v10.4s, v10.4s, v9.4s
 	FMOVQ 368(R26), F30
-	WORD $0x6e3edc63 // fmul v3.4s, v3.4s, v30.4s
-	WORD $0x4ea3d483 // fsub v3.4s, v4.4s, v3.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e3edd29 // fmul v9.4s, v9.4s, v30.4s
+	WORD $0x4ea9d549 // fsub v9.4s, v10.4s, v9.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
 	FMOVQ 384(R26), F30
-	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x6e3edd08 // fmul v8.4s, v8.4s, v30.4s
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
 	FMOVQ 400(R26), F30
-	WORD $0x6e3edc21 // fmul v1.4s, v1.4s, v30.4s
-	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
-	WORD $0x6f380402 // ushr v2.4s, v0.4s, #8
+	WORD $0x6e3edce7 // fmul v7.4s, v7.4s, v30.4s
+	WORD $0x6ea1f8e7 // fsqrt v7.4s, v7.4s
+	WORD $0x6f3804c8 // ushr v8.4s, v6.4s, #8
 	FMOVQ 416(R26), F30
-	WORD $0x4ebe8440 // add v0.4s, v2.4s, v30.4s
-	WORD $0x6f2a0400 // ushr v0.4s, v0.4s, #22
-	WORD $0x4f365403 // shl v3.4s, v0.4s, #22
-	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4ebe8506 // add v6.4s, v8.4s, v30.4s
+	WORD $0x6f2a04c6 // ushr v6.4s, v6.4s, #22
+	WORD $0x4f3654c9 // shl v9.4s, v6.4s, #22
+	WORD $0x6ea98508 // sub v8.4s, v8.4s, v9.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
 	FMOVQ 432(R26), F30
-	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
+	WORD $0x6e3edd08 // fmul v8.4s, v8.4s, v30.4s
 	FMOVQ 448(R26), F30
-	WORD $0x6e3edc43 // fmul v3.4s, v2.4s, v30.4s
-	WORD $0x6e23dc62 // fmul v2.4s, v3.4s, v3.4s
-	FMOVQ 464(R26), F4
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x6e3edd09 // fmul v9.4s, v8.4s, v30.4s
+	WORD $0x6e29dd28 // fmul v8.4s, v9.4s, v9.4s
+	FMOVQ 464(R26), F10
+	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
 	FMOVQ 480(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e28dd4a // fmul v10.4s, v10.4s, v8.4s
 	FMOVQ 496(R26), F30
-	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD $0x6e23dc45 // fmul v5.4s, v2.4s, v3.4s
-	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	FMOVQ 224(R26), F4
+	WORD $0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
+	WORD $0x6e29dd0b // fmul v11.4s, v8.4s, v9.4s
+	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
 	FMOVQ 368(R26), F30
-	WORD $0x6e3edc45 // fmul v5.4s, v2.4s, v30.4s
-	WORD $0x4ea5d484 // fsub v4.4s, v4.4s, v5.4s
-	FMOVQ 512(R26), F5
-	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
+	WORD $0x6e3edd0a // fmul v10.4s, v8.4s, v30.4s
+	WORD $0x4eaad46a // fsub v10.4s, v3.4s, v10.4s
+	FMOVQ 512(R26), F11
+	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	FMOVQ 528(R26), F30
-	WORD $0x4e3ed4a5 // fadd v5.4s, v5.4s, v30.4s
-	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
+	WORD $0x4e3ed56b // fadd v11.4s, v11.4s, v30.4s
+	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	FMOVQ 544(R26), F30
-	WORD $0x4e3ed4a5 // fadd v5.4s, v5.4s, v30.4s
-	WORD $0x6e22dc42 // fmul v2.4s, v2.4s, v2.4s
-	WORD $0x6e22dca2 // fmul v2.4s, v5.4s, v2.4s
-	WORD $0x4e22d484 // fadd v4.4s, v4.4s, v2.4s
-	WORD $0x4f3f5402 // shl v2.4s, v0.4s, #31
-	WORD $0x4f210445 // sshr v5.4s, v2.4s, #31
-	WORD $0x4ea51ca2 // orr v2.16b, v5.16b, v5.16b
-	WORD $0x6e641c62 // bsl v2.16b, v3.16b, v4.16b
-	WORD $0x6ea51c83 // bit v3.16b, v4.16b, v5.16b
-	FMOVQ 192(R26), F30
-	WORD $0x4ebe8404 // add v4.4s, v0.4s, v30.4s
-	WORD $0x4f3e5484 // shl v4.4s, v4.4s, #30
+	WORD $0x4e3ed56b // fadd v11.4s, v11.4s, v30.4s
+	WORD $0x6e28dd08 // fmul v8.4s, v8.4s, v8.4s
+	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
+	WORD $0x4e28d54a // fadd v10.4s, v10.4s, v8.4s
+	WORD $0x4f3f54c8 // shl v8.4s, v6.4s, #31
+	WORD $0x4ea0a90b // cmlt v11.4s, v8.4s, #0
+	WORD $0x4eab1d68 // orr v8.16b, v11.16b, v11.16b
+	WORD $0x6e6a1d28 // bsl v8.16b, v9.16b, v10.16b
+	WORD $0x6eab1d49 // bit v9.16b, v10.16b, v11.16b
+	WORD $0x4ea084ca // add v10.4s, v6.4s, v0.4s
+	WORD $0x4f3e554a // shl v10.4s, v10.4s, #30
 	FMOVQ 560(R26), F30
-	WORD $0x4e3e1c84 // and v4.16b, v4.16b, v30.16b
-	WORD $0x6e241c42 // eor v2.16b, v2.16b, v4.16b
-	WORD $0x4f3e5400 // shl v0.4s, v0.4s, #30
+	WORD $0x4e3e1d4a // and v10.16b, v10.16b, v30.16b
+	WORD $0x6e2a1d08 // eor v8.16b, v8.16b, v10.16b
+	WORD $0x4f3e54c6 // shl v6.4s, v6.4s, #30
 	FMOVQ 560(R26), F30
-	WORD $0x4e3e1c00 // and v0.16b, v0.16b, v30.16b
-	WORD $0x6e201c60 // eor v0.16b, v3.16b, v0.16b
-	WORD $0x6e22dc22 // fmul v2.4s, v1.4s, v2.4s
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x4e813840 // zip1 v0.4s, v2.4s, v1.4s
-	WORD $0x4e817841 // zip2 v1.4s, v2.4s, v1.4s
-	FMOVQ F0, (R19)
-	FMOVQ F1, 16(R19)
+	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
+	WORD $0x6e261d26 // eor v6.16b, v9.16b, v6.16b
+	WORD $0x6e28dce8 // fmul v8.4s, v7.4s, v8.4s
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4e873906 // zip1 v6.4s, v8.4s, v7.4s
+	WORD $0x4e877907 // zip2 v7.4s, v8.4s, v7.4s
+	FMOVQ F6, (R19)
+	FMOVQ F7, 16(R19)
 	ADDS $8, R2
 	SUBS $8, R1
 	BHS loop1

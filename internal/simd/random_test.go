@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // The known answers are those published with the Random123 library
@@ -50,8 +52,8 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 // TestRandomPure checks that element i is a function of seed, stream and i
 // alone, the same at every level, whatever slice it is asked for with.
 func TestRandomPure(t *testing.T) {
-	defer func(l Level) { level = l }(level)
-	level = Portable
+	defer func(l isa.Level) { level = l }(level)
+	level = isa.Portable
 	const n = 700
 	const seed, stream, far = 0x0123456789abcdef, 0xfedcba9876543210, 1<<34 - 99 // the block number passes 2^32
 	words := make([]uint32, n)

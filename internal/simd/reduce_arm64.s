@@ -34,22 +34,22 @@ TEXT ·sumNEON(SB), NOSPLIT, $272-28
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
 	SUBS $64, R1
 	BLO end2
 
@@ -196,22 +196,22 @@ TEXT ·dotNEON(SB), NOSPLIT, $272-52
 	MOVD b_base+24(FP), R1
 	MOVD a_len+8(FP), R2
 	MOVD ZR, R3
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
 	SUBS $64, R2
 	BLO end2
 
@@ -406,22 +406,22 @@ TEXT ·sumF64NEON(SB), NOSPLIT, $272-32
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
 	SUBS $32, R1
 	BLO end2
 
@@ -583,22 +583,22 @@ TEXT ·sumSqF64NEON(SB), NOSPLIT, $272-32
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
 	SUBS $32, R1
 	BLO end2
 
@@ -775,43 +775,44 @@ end3:
 // func maxValueNEON(x []float32) float32
 TEXT ·maxValueNEON(SB), NOSPLIT, $0-28
 	MOVD $constants<>(SB), R26
+	FMOVQ 32(R26), F0
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	FMOVQ 32(R26), F0
 	FMOVQ 32(R26), F1
 	FMOVQ 32(R26), F2
 	FMOVQ 32(R26), F3
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	FMOVQ 32(R26), F4
+	WORD $0x6f00e405 // movi v5.2d, #0
 	SUBS $16, R1
 	BLO end2
 
 loop1:
 	ADD R2<<2, R0, R19
-	FMOVQ (R19), F5
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea0e4bf // fcmgt v31.4s, v5.4s, v0.4s
-	WORD $0x6ebf1ca0 // bit v0.16b, v5.16b, v31.16b
-	FMOVQ 16(R19), F5
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea1e4bf // fcmgt v31.4s, v5.4s, v1.4s
-	WORD $0x6ebf1ca1 // bit v1.16b, v5.16b, v31.16b
-	FMOVQ 32(R19), F5
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea2e4bf // fcmgt v31.4s, v5.4s, v2.4s
-	WORD $0x6ebf1ca2 // bit v2.16b, v5.16b, v31.16b
-	FMOVQ 48(R19), F5
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea3e4bf // fcmgt v31.4s, v5.4s, v3.4s
-	WORD $0x6ebf1ca3 // bit v3.16b, v5.16b, v31.16b
+	FMOVQ (R19), F6
+	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71ca5 // orr v5.16b, v5.16b, v7.16b
+	WORD $0x6ea1e4df // fcmgt v31.4s, v6.4s, v1.4s
+	WORD $0x6ebf1cc1 // bit v1.16b, v6.16b, v31.16b
+	FMOVQ 16(R19), F6
+	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71ca5 // orr v5.16b, v5.16b, v7.16b
+	WORD $0x6ea2e4df // fcmgt v31.4s, v6.4s, v2.4s
+	WORD $0x6ebf1cc2 // bit v2.16b, v6.16b, v31.16b
+	FMOVQ 32(R19), F6
+	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71ca5 // orr v5.16b, v5.16b, v7.16b
+	WORD $0x6ea3e4df // fcmgt v31.4s, v6.4s, v3.4s
+	WORD $0x6ebf1cc3 // bit v3.16b, v6.16b, v31.16b
+	FMOVQ 48(R19), F6
+	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71ca5 // orr v5.16b, v5.16b, v7.16b
+	WORD $0x6ea4e4df // fcmgt v31.4s, v6.4s, v4.4s
+	WORD $0x6ebf1cc4 // bit v4.16b, v6.16b, v31.16b
 	ADDS $16, R2
 	SUBS $16, R1
 	BHS loop1
@@ -823,12 +824,12 @@ end2:
 
 loop3:
 	ADD R2<<2, R0, R20
-	FMOVQ (R20), F5
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea0e4bf // fcmgt v31.4s, v5.4s, v0.4s
-	WORD $0x6ebf1ca0 // bit v0.16b, v5.16b, v31.16b
+	FMOVQ (R20), F6
+	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4ea71ca5 // orr v5.16b, v5.16b, v7.16b
+	WORD $0x6ea1e4df // fcmgt v31.4s, v6.4s, v1.4s
+	WORD $0x6ebf1cc1 // bit v1.16b, v6.16b, v31.16b
 	ADDS $4, R2
 	SUBS $4, R1
 	BHS loop3
@@ -840,98 +841,95 @@ end4:
 	ADD $16, R26, R3
 	NEG R1, R1
 	ADD R1<<2, R3, R21
-	FMOVQ (R21), F5
+	FMOVQ (R21), F6
 	ADD R2<<2, R0, R16
-	FMOVS (R16), F6
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	FMOVS (R16), F7
+	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V6.S[1]
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	VLD1 (R16), V7.S[1]
+	WORD $0x0e143cd1 // umov w17, v6.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V6.S[2]
+	VLD1 (R16), V7.S[2]
 
 lanes1:
-	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4ea71c84 // orr v4.16b, v4.16b, v7.16b
-	FMOVQ 32(R26), F7
-	WORD $0x6e671cc5 // bsl v5.16b, v6.16b, v7.16b
-	WORD $0x6ea0e4bf // fcmgt v31.4s, v5.4s, v0.4s
-	WORD $0x6ebf1ca0 // bit v0.16b, v5.16b, v31.16b
+	WORD $0x4e27e4e8 // fcmeq v8.4s, v7.4s, v7.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
+	WORD $0x6ea61ce0 // bit v0.16b, v7.16b, v6.16b
+	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
+	WORD $0x6ebf1c01 // bit v1.16b, v0.16b, v31.16b
 
 done5:
+	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
+	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
+	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
+	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
+	WORD $0x6e014020 // ext v0.16b, v1.16b, v1.16b, #8
 	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6eff1c20 // bif v0.16b, v1.16b, v31.16b
-	WORD $0x4e806801 // trn2 v1.4s, v0.4s, v0.4s
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6eff1c20 // bif v0.16b, v1.16b, v31.16b
-	WORD $0x6eb0a89d // umaxv s29, v4.4s
+	WORD $0x6eff1c01 // bif v1.16b, v0.16b, v31.16b
+	WORD $0x4e816820 // trn2 v0.4s, v1.4s, v1.4s
+	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
+	WORD $0x6eff1c01 // bif v1.16b, v0.16b, v31.16b
+	WORD $0x6eb0a8bd // umaxv s29, v5.4s
 	FMOVS F29, R16
 	CMPW $0, R16
 	BEQ number6
-	WORD $0x6ea08c00 // cmeq v0.4s, v0.4s, v0.4s
+	WORD $0x6ea18c21 // cmeq v1.4s, v1.4s, v1.4s
 
 number6:
-	FMOVS F0, ret+24(FP)
+	FMOVS F1, ret+24(FP)
 	RET
 
 // func maxMagnitudeNEON(x []float32) float32
 TEXT ·maxMagnitudeNEON(SB), NOSPLIT, $0-28
 	MOVD $constants<>(SB), R26
+	FMOVQ 48(R26), F0
+	FMOVQ 64(R26), F1
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	FMOVQ 48(R26), F0
-	FMOVQ 48(R26), F1
 	FMOVQ 48(R26), F2
 	FMOVQ 48(R26), F3
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	FMOVQ 48(R26), F4
+	FMOVQ 48(R26), F5
+	WORD $0x6f00e406 // movi v6.2d, #0
 	SUBS $16, R1
 	BLO end2
 
 loop1:
 	ADD R2<<2, R0, R22
-	FMOVQ (R22), F5
-	FMOVQ 64(R26), F6
-	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea0e4bf // fcmgt v31.4s, v5.4s, v0.4s
-	WORD $0x6ebf1ca0 // bit v0.16b, v5.16b, v31.16b
-	FMOVQ 16(R22), F5
-	FMOVQ 64(R26), F6
-	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea1e4bf // fcmgt v31.4s, v5.4s, v1.4s
-	WORD $0x6ebf1ca1 // bit v1.16b, v5.16b, v31.16b
-	FMOVQ 32(R22), F5
-	FMOVQ 64(R26), F6
-	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea2e4bf // fcmgt v31.4s, v5.4s, v2.4s
-	WORD $0x6ebf1ca2 // bit v2.16b, v5.16b, v31.16b
-	FMOVQ 48(R22), F5
-	FMOVQ 64(R26), F6
-	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea3e4bf // fcmgt v31.4s, v5.4s, v3.4s
-	WORD $0x6ebf1ca3 // bit v3.16b, v5.16b, v31.16b
+	FMOVQ (R22), F7
+	WORD $0x4e611ce7 // bic v7.16b, v7.16b, v1.16b
+	WORD $0x4e27e4e8 // fcmeq v8.4s, v7.4s, v7.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x6ea2e4ff // fcmgt v31.4s, v7.4s, v2.4s
+	WORD $0x6ebf1ce2 // bit v2.16b, v7.16b, v31.16b
+	FMOVQ 16(R22), F7
+	WORD $0x4e611ce7 // bic v7.16b, v7.16b, v1.16b
+	WORD $0x4e27e4e8 // fcmeq v8.4s, v7.4s, v7.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x6ea3e4ff // fcmgt v31.4s, v7.4s, v3.4s
+	WORD $0x6ebf1ce3 // bit v3.16b, v7.16b, v31.16b
+	FMOVQ 32(R22), F7
+	WORD $0x4e611ce7 // bic v7.16b, v7.16b, v1.16b
+	WORD $0x4e27e4e8 // fcmeq v8.4s, v7.4s, v7.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x6ea4e4ff // fcmgt v31.4s, v7.4s, v4.4s
+	WORD $0x6ebf1ce4 // bit v4.16b, v7.16b, v31.16b
+	FMOVQ 48(R22), F7
+	WORD $0x4e611ce7 // bic v7.16b, v7.16b, v1.16b
+	WORD $0x4e27e4e8 // fcmeq v8.4s, v7.4s, v7.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x6ea5e4ff // fcmgt v31.4s, v7.4s, v5.4s
+	WORD $0x6ebf1ce5 // bit v5.16b, v7.16b, v31.16b
 	ADDS $16, R2
 	SUBS $16, R1
 	BHS loop1
@@ -943,14 +941,13 @@ end2:
 
 loop3:
 	ADD R2<<2, R0, R23
-	FMOVQ (R23), F5
-	FMOVQ 64(R26), F6
-	WORD $0x4e661ca5 // bic v5.16b, v5.16b, v6.16b
-	WORD $0x4e25e4a6 // fcmeq v6.4s, v5.4s, v5.4s
-	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x4ea61c84 // orr v4.16b, v4.16b, v6.16b
-	WORD $0x6ea0e4bf // fcmgt v31.4s, v5.4s, v0.4s
-	WORD $0x6ebf1ca0 // bit v0.16b, v5.16b, v31.16b
+	FMOVQ (R23), F7
+	WORD $0x4e611ce7 // bic v7.16b, v7.16b, v1.16b
+	WORD $0x4e27e4e8 // fcmeq v8.4s, v7.4s, v7.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x6ea2e4ff // fcmgt v31.4s, v7.4s, v2.4s
+	WORD $0x6ebf1ce2 // bit v2.16b, v7.16b, v31.16b
 	ADDS $4, R2
 	SUBS $4, R1
 	BHS loop3
@@ -962,50 +959,48 @@ end4:
 	ADD $16, R26, R3
 	NEG R1, R1
 	ADD R1<<2, R3, R24
-	FMOVQ (R24), F5
+	FMOVQ (R24), F7
 	ADD R2<<2, R0, R16
-	FMOVS (R16), F6
-	WORD $0x0e0c3cb1 // umov w17, v5.s[1]
+	FMOVS (R16), F8
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V6.S[1]
-	WORD $0x0e143cb1 // umov w17, v5.s[2]
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V6.S[2]
+	VLD1 (R16), V8.S[2]
 
 lanes1:
-	FMOVQ 64(R26), F7
-	WORD $0x4e671cc6 // bic v6.16b, v6.16b, v7.16b
-	WORD $0x4e26e4c7 // fcmeq v7.4s, v6.4s, v6.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4ea71c84 // orr v4.16b, v4.16b, v7.16b
-	FMOVQ 48(R26), F7
-	WORD $0x6e671cc5 // bsl v5.16b, v6.16b, v7.16b
-	WORD $0x6ea0e4bf // fcmgt v31.4s, v5.4s, v0.4s
-	WORD $0x6ebf1ca0 // bit v0.16b, v5.16b, v31.16b
+	WORD $0x4e611d01 // bic v1.16b, v8.16b, v1.16b
+	WORD $0x4e21e428 // fcmeq v8.4s, v1.4s, v1.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x6ea71c20 // bit v0.16b, v1.16b, v7.16b
+	WORD $0x6ea2e41f // fcmgt v31.4s, v0.4s, v2.4s
+	WORD $0x6ebf1c02 // bit v2.16b, v0.16b, v31.16b
 
 done5:
-	WORD $0x6ea0e43f // fcmgt v31.4s, v1.4s, v0.4s
-	WORD $0x6ebf1c20 // bit v0.16b, v1.16b, v31.16b
 	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
 	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
+	WORD $0x6ea4e4bf // fcmgt v31.4s, v5.4s, v4.4s
+	WORD $0x6ebf1ca4 // bit v4.16b, v5.16b, v31.16b
+	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6e024040 // ext v0.16b, v2.16b, v2.16b, #8
 	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6eff1c20 // bif v0.16b, v1.16b, v31.16b
-	WORD $0x4e806801 // trn2 v1.4s, v0.4s, v0.4s
-	WORD $0x6ea1e41f // fcmgt v31.4s, v0.4s, v1.4s
-	WORD $0x6eff1c20 // bif v0.16b, v1.16b, v31.16b
-	WORD $0x6eb0a89d // umaxv s29, v4.4s
+	WORD $0x6eff1c02 // bif v2.16b, v0.16b, v31.16b
+	WORD $0x4e826840 // trn2 v0.4s, v2.4s, v2.4s
+	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
+	WORD $0x6eff1c02 // bif v2.16b, v0.16b, v31.16b
+	WORD $0x6eb0a8dd // umaxv s29, v6.4s
 	FMOVS F29, R16
 	CMPW $0, R16
 	BEQ number6
-	WORD $0x6ea08c00 // cmeq v0.4s, v0.4s, v0.4s
+	WORD $0x6ea28c42 // cmeq v2.4s, v2.4s, v2.4s
 
 number6:
-	FMOVS F0, ret+24(FP)
+	FMOVS F2, ret+24(FP)
 	RET
 
 // func indexOfNEON(x []float32, v float32) int

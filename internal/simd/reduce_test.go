@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // ordinary returns n normal numbers.
@@ -20,7 +22,7 @@ func ordinary(r *rand.Rand, n int) []float32 {
 // TestReductionsAgree holds every exact reduction at every level against
 // portable Go, to the bit, and against float64.
 func TestReductionsAgree(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range append(lengths(), 3*reduceBlock+17) {
 		a, b, c := ordinary(r, n), ordinary(r, n), ordinary(r, n)
@@ -33,7 +35,7 @@ func TestReductionsAgree(t *testing.T) {
 				float64(sg), float64(sgx), float64(gg), float64(ggx),
 			}
 		}
-		level = Portable
+		level = isa.Portable
 		want := all()
 		for _, level = range Levels() {
 			if got := all(); got != want {

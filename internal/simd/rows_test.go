@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // near reports whether got is within tol*(1+|want|) of want.
@@ -216,7 +218,7 @@ func checkNorm(t *testing.T, x, dy, gamma, beta []float32, rms bool, eps float32
 // TestNormLevels checks that the norms, forward and backward, are the same at
 // every level, to the bit.
 func TestNormLevels(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(13, 14))
 	for _, n := range rowLengths() {
 		x, dy, gamma, beta := ordinary(r, n), ordinary(r, n), ordinary(r, n), ordinary(r, n)
@@ -226,7 +228,7 @@ func TestNormLevels(t *testing.T) {
 			LayerNormRowGrad(out[n:2*n], out[2*n:3*n], out[3*n:], dy, x, gamma, mean, rstd)
 			return append(out, mean, rstd)
 		}
-		level = Portable
+		level = isa.Portable
 		want := run()
 		for _, level = range Levels() {
 			if i := differ(run(), want); i >= 0 {
@@ -239,7 +241,7 @@ func TestNormLevels(t *testing.T) {
 // TestRotary checks the rotation against float64, the copied
 // rest, that inverse undoes, and that all levels agree.
 func TestRotary(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(15, 16))
 	for _, half := range append(lengths()[:70], 128) {
 		for _, rest := range []int{0, 5} {
@@ -250,7 +252,7 @@ func TestRotary(t *testing.T) {
 				cos[i], sin[i] = float32(c), float32(s)
 			}
 			want := make([]float32, n)
-			level = Portable
+			level = isa.Portable
 			RotaryRow(want, x, cos, sin, half, false)
 			for i := range half {
 				c, s := float64(cos[i]), float64(sin[i])

@@ -71,760 +71,622 @@ GLOBL constants<>(SB), RODATA|NOPTR, $256
 // func expSubSumNEON(dst []float32, x []float32, m float32) float32
 TEXT ·expSubSumNEON(SB), NOSPLIT, $272-60
 	MOVD $constants<>(SB), R26
-	FMOVS m+48(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
+	FMOVS m+48(FP), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD x_len+32(FP), R2
 	MOVD ZR, R3
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
 	SUBS $64, R2
 	BLO end2
 
 loop1:
 	ADD R3<<2, R1, R19
-	FMOVQ (R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	FMOVQ (R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
 	ADD R3<<2, R0, R20
-	FMOVQ F17, (R20)
-	WORD $0x4e21d621 // fadd v1.4s, v17.4s, v1.4s
-	FMOVQ 16(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	FMOVQ F23, (R20)
+	WORD $0x4e27d6e7 // fadd v7.4s, v23.4s, v7.4s
+	FMOVQ 16(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 16(R20)
-	WORD $0x4e22d622 // fadd v2.4s, v17.4s, v2.4s
-	FMOVQ 32(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 16(R20)
+	WORD $0x4e28d6e8 // fadd v8.4s, v23.4s, v8.4s
+	FMOVQ 32(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 32(R20)
-	WORD $0x4e23d623 // fadd v3.4s, v17.4s, v3.4s
-	FMOVQ 48(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 32(R20)
+	WORD $0x4e29d6e9 // fadd v9.4s, v23.4s, v9.4s
+	FMOVQ 48(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 48(R20)
-	WORD $0x4e24d624 // fadd v4.4s, v17.4s, v4.4s
-	FMOVQ 64(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 48(R20)
+	WORD $0x4e2ad6ea // fadd v10.4s, v23.4s, v10.4s
+	FMOVQ 64(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 64(R20)
-	WORD $0x4e25d625 // fadd v5.4s, v17.4s, v5.4s
-	FMOVQ 80(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 64(R20)
+	WORD $0x4e2bd6eb // fadd v11.4s, v23.4s, v11.4s
+	FMOVQ 80(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 80(R20)
-	WORD $0x4e26d626 // fadd v6.4s, v17.4s, v6.4s
-	FMOVQ 96(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 80(R20)
+	WORD $0x4e2cd6ec // fadd v12.4s, v23.4s, v12.4s
+	FMOVQ 96(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 96(R20)
-	WORD $0x4e27d627 // fadd v7.4s, v17.4s, v7.4s
-	FMOVQ 112(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 96(R20)
+	WORD $0x4e2dd6ed // fadd v13.4s, v23.4s, v13.4s
+	FMOVQ 112(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 112(R20)
-	WORD $0x4e28d628 // fadd v8.4s, v17.4s, v8.4s
-	FMOVQ 128(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 112(R20)
+	WORD $0x4e2ed6ee // fadd v14.4s, v23.4s, v14.4s
+	FMOVQ 128(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 128(R20)
-	WORD $0x4e29d629 // fadd v9.4s, v17.4s, v9.4s
-	FMOVQ 144(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 128(R20)
+	WORD $0x4e2fd6ef // fadd v15.4s, v23.4s, v15.4s
+	FMOVQ 144(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 144(R20)
-	WORD $0x4e2ad62a // fadd v10.4s, v17.4s, v10.4s
-	FMOVQ 160(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 144(R20)
+	WORD $0x4e30d6f0 // fadd v16.4s, v23.4s, v16.4s
+	FMOVQ 160(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 160(R20)
-	WORD $0x4e2bd62b // fadd v11.4s, v17.4s, v11.4s
-	FMOVQ 176(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 160(R20)
+	WORD $0x4e31d6f1 // fadd v17.4s, v23.4s, v17.4s
+	FMOVQ 176(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 176(R20)
-	WORD $0x4e2cd62c // fadd v12.4s, v17.4s, v12.4s
-	FMOVQ 192(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 176(R20)
+	WORD $0x4e32d6f2 // fadd v18.4s, v23.4s, v18.4s
+	FMOVQ 192(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 192(R20)
-	WORD $0x4e2dd62d // fadd v13.4s, v17.4s, v13.4s
-	FMOVQ 208(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 192(R20)
+	WORD $0x4e33d6f3 // fadd v19.4s, v23.4s, v19.4s
+	FMOVQ 208(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 208(R20)
-	WORD $0x4e2ed62e // fadd v14.4s, v17.4s, v14.4s
-	FMOVQ 224(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 208(R20)
+	WORD $0x4e34d6f4 // fadd v20.4s, v23.4s, v20.4s
+	FMOVQ 224(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 224(R20)
-	WORD $0x4e2fd62f // fadd v15.4s, v17.4s, v15.4s
-	FMOVQ 240(R19), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 224(R20)
+	WORD $0x4e35d6f5 // fadd v21.4s, v23.4s, v21.4s
+	FMOVQ 240(R19), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	FMOVQ F17, 240(R20)
-	WORD $0x4e30d630 // fadd v16.4s, v17.4s, v16.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	FMOVQ F23, 240(R20)
+	WORD $0x4e36d6f6 // fadd v22.4s, v23.4s, v22.4s
 	ADDS $64, R3
 	SUBS $64, R2
 	BHS loop1
 
 end2:
 	ADDS $64, R2
-	FMOVQ F1, 16(RSP)
-	FMOVQ F2, 32(RSP)
-	FMOVQ F3, 48(RSP)
-	FMOVQ F4, 64(RSP)
-	FMOVQ F5, 80(RSP)
-	FMOVQ F6, 96(RSP)
-	FMOVQ F7, 112(RSP)
-	FMOVQ F8, 128(RSP)
-	FMOVQ F9, 144(RSP)
-	FMOVQ F10, 160(RSP)
-	FMOVQ F11, 176(RSP)
-	FMOVQ F12, 192(RSP)
-	FMOVQ F13, 208(RSP)
-	FMOVQ F14, 224(RSP)
-	FMOVQ F15, 240(RSP)
-	FMOVQ F16, 256(RSP)
+	FMOVQ F7, 16(RSP)
+	FMOVQ F8, 32(RSP)
+	FMOVQ F9, 48(RSP)
+	FMOVQ F10, 64(RSP)
+	FMOVQ F11, 80(RSP)
+	FMOVQ F12, 96(RSP)
+	FMOVQ F13, 112(RSP)
+	FMOVQ F14, 128(RSP)
+	FMOVQ F15, 144(RSP)
+	FMOVQ F16, 160(RSP)
+	FMOVQ F17, 176(RSP)
+	FMOVQ F18, 192(RSP)
+	FMOVQ F19, 208(RSP)
+	FMOVQ F20, 224(RSP)
+	FMOVQ F21, 240(RSP)
+	FMOVQ F22, 256(RSP)
 	ADD $16, RSP, R6
 	CMP $0, R2
 	BEQ end3
@@ -833,53 +695,44 @@ end2:
 
 tail4:
 	ADD R3<<2, R1, R21
-	FMOVQ (R21), F1
-	WORD $0x4ea0d421 // fsub v1.4s, v1.4s, v0.4s
-	FMOVQ 0(R26), F2
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 96(R26), F3
-	FMOVQ 112(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 128(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 144(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 160(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8441 // sub v1.4s, v2.4s, v30.4s
-	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
-	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
+	FMOVQ (R21), F7
+	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
+	WORD $0x4ea7f407 // fmin v7.4s, v0.4s, v7.4s
+	WORD $0x4e27f427 // fmax v7.4s, v1.4s, v7.4s
+	FMOVQ 32(R26), F8
+	WORD $0x4e23cce8 // fmla v8.4s, v7.4s, v3.4s
+	WORD $0x4ea2d509 // fsub v9.4s, v8.4s, v2.4s
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	WORD $0x4ea5cd27 // fmls v7.4s, v9.4s, v5.4s
+	FMOVQ 96(R26), F9
+	FMOVQ 112(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 128(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 160(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x6ea28507 // sub v7.4s, v8.4s, v2.4s
+	WORD $0x4f3f04e8 // sshr v8.4s, v7.4s, #1
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
 	ADD R3<<2, R0, R22
-	FMOVQ F1, (R22)
+	FMOVQ F7, (R22)
 	FMOVQ (R6), F30
-	WORD $0x4e3ed421 // fadd v1.4s, v1.4s, v30.4s
-	FMOVQ F1, (R6)
+	WORD $0x4e3ed4e7 // fadd v7.4s, v7.4s, v30.4s
+	FMOVQ F7, (R6)
 	ADDS $16, R6
 	ADDS $4, R3
 	SUBS $4, R2
@@ -891,35 +744,27 @@ masked5:
 	ADD $224, R26, R7
 	NEG R2, R2
 	ADD R2<<2, R7, R23
-	FMOVQ (R23), F1
+	FMOVQ (R23), F7
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	FMOVS (R16), F8
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[2]
+	VLD1 (R16), V8.S[2]
 
 lanes1:
-	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
-	FMOVQ 0(R26), F2
-	WORD $0x6ea2e41f // fcmgt v31.4s, v0.4s, v2.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc02 // fmla v2.4s, v0.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc60 // fmls v0.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc60 // fmls v0.4s, v3.4s, v29.4s
+	WORD $0x4ea6d506 // fsub v6.4s, v8.4s, v6.4s
+	WORD $0x4ea6f400 // fmin v0.4s, v0.4s, v6.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d423 // fsub v3.4s, v1.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
 	FMOVQ 96(R26), F3
 	FMOVQ 112(R26), F4
 	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
@@ -933,31 +778,30 @@ lanes1:
 	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
 	FMOVQ 176(R26), F3
 	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8440 // sub v0.4s, v2.4s, v30.4s
-	WORD $0x4f3f0402 // sshr v2.4s, v0.4s, #1
-	WORD $0x6ea28400 // sub v0.4s, v0.4s, v2.4s
+	WORD $0x6ea28420 // sub v0.4s, v1.4s, v2.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	FMOVQ 192(R26), F30
 	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
 	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
-	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
 	ADD R3<<2, R0, R16
 	FMOVS F0, (R16)
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[1], (R16)
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[2], (R16)
 
 lanes2:
-	WORD $0x4e201c20 // and v0.16b, v1.16b, v0.16b
+	WORD $0x4e201ce0 // and v0.16b, v7.16b, v0.16b
 	FMOVQ (R6), F30
 	WORD $0x4e3ed400 // fadd v0.4s, v0.4s, v30.4s
 	FMOVQ F0, (R6)
@@ -1004,742 +848,604 @@ end3:
 // func expSubSumOnlyNEON(x []float32, m float32) float32
 TEXT ·expSubSumOnlyNEON(SB), NOSPLIT, $272-36
 	MOVD $constants<>(SB), R26
-	FMOVS m+24(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
+	FMOVS m+24(FP), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	MOVD x_base+0(FP), R0
 	MOVD x_len+8(FP), R1
 	MOVD ZR, R2
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
 	SUBS $64, R1
 	BLO end2
 
 loop1:
 	ADD R2<<2, R0, R24
-	FMOVQ (R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	FMOVQ (R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e21d621 // fadd v1.4s, v17.4s, v1.4s
-	FMOVQ 16(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e27d6e7 // fadd v7.4s, v23.4s, v7.4s
+	FMOVQ 16(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e22d622 // fadd v2.4s, v17.4s, v2.4s
-	FMOVQ 32(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e28d6e8 // fadd v8.4s, v23.4s, v8.4s
+	FMOVQ 32(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e23d623 // fadd v3.4s, v17.4s, v3.4s
-	FMOVQ 48(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e29d6e9 // fadd v9.4s, v23.4s, v9.4s
+	FMOVQ 48(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e24d624 // fadd v4.4s, v17.4s, v4.4s
-	FMOVQ 64(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e2ad6ea // fadd v10.4s, v23.4s, v10.4s
+	FMOVQ 64(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e25d625 // fadd v5.4s, v17.4s, v5.4s
-	FMOVQ 80(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e2bd6eb // fadd v11.4s, v23.4s, v11.4s
+	FMOVQ 80(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e26d626 // fadd v6.4s, v17.4s, v6.4s
-	FMOVQ 96(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e2cd6ec // fadd v12.4s, v23.4s, v12.4s
+	FMOVQ 96(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e27d627 // fadd v7.4s, v17.4s, v7.4s
-	FMOVQ 112(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e2dd6ed // fadd v13.4s, v23.4s, v13.4s
+	FMOVQ 112(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e28d628 // fadd v8.4s, v17.4s, v8.4s
-	FMOVQ 128(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e2ed6ee // fadd v14.4s, v23.4s, v14.4s
+	FMOVQ 128(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e29d629 // fadd v9.4s, v17.4s, v9.4s
-	FMOVQ 144(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e2fd6ef // fadd v15.4s, v23.4s, v15.4s
+	FMOVQ 144(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e2ad62a // fadd v10.4s, v17.4s, v10.4s
-	FMOVQ 160(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e30d6f0 // fadd v16.4s, v23.4s, v16.4s
+	FMOVQ 160(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e2bd62b // fadd v11.4s, v17.4s, v11.4s
-	FMOVQ 176(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e31d6f1 // fadd v17.4s, v23.4s, v17.4s
+	FMOVQ 176(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e2cd62c // fadd v12.4s, v17.4s, v12.4s
-	FMOVQ 192(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e32d6f2 // fadd v18.4s, v23.4s, v18.4s
+	FMOVQ 192(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e2dd62d // fadd v13.4s, v17.4s, v13.4s
-	FMOVQ 208(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e33d6f3 // fadd v19.4s, v23.4s, v19.4s
+	FMOVQ 208(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e2ed62e // fadd v14.4s, v17.4s, v14.4s
-	FMOVQ 224(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e34d6f4 // fadd v20.4s, v23.4s, v20.4s
+	FMOVQ 224(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e2fd62f // fadd v15.4s, v17.4s, v15.4s
-	FMOVQ 240(R24), F17
-	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
-	FMOVQ 0(R26), F18
-	WORD $0x6eb2e63f // fcmgt v31.4s, v17.4s, v18.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 16(R26), F18
-	WORD $0x6eb1e65f // fcmgt v31.4s, v18.4s, v17.4s
-	WORD $0x6ebf1e51 // bit v17.16b, v18.16b, v31.16b
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dce32 // fmla v18.4s, v17.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed653 // fsub v19.4s, v18.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdce71 // fmls v17.4s, v19.4s, v29.4s
-	FMOVQ 96(R26), F19
-	FMOVQ 112(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 128(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 144(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 160(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 176(R26), F20
-	WORD $0x4e31ce74 // fmla v20.4s, v19.4s, v17.4s
-	FMOVQ 176(R26), F19
-	WORD $0x4e31ce93 // fmla v19.4s, v20.4s, v17.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8651 // sub v17.4s, v18.4s, v30.4s
-	WORD $0x4f3f0632 // sshr v18.4s, v17.4s, #1
-	WORD $0x6eb28631 // sub v17.4s, v17.4s, v18.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e35d6f5 // fadd v21.4s, v23.4s, v21.4s
+	FMOVQ 240(R24), F23
+	WORD $0x4ea6d6f7 // fsub v23.4s, v23.4s, v6.4s
+	WORD $0x4eb7f417 // fmin v23.4s, v0.4s, v23.4s
+	WORD $0x4e37f437 // fmax v23.4s, v1.4s, v23.4s
+	FMOVQ 32(R26), F24
+	WORD $0x4e23cef8 // fmla v24.4s, v23.4s, v3.4s
+	WORD $0x4ea2d719 // fsub v25.4s, v24.4s, v2.4s
+	WORD $0x4ea4cf37 // fmls v23.4s, v25.4s, v4.4s
+	WORD $0x4ea5cf37 // fmls v23.4s, v25.4s, v5.4s
+	FMOVQ 96(R26), F25
+	FMOVQ 112(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 128(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 144(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 160(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	FMOVQ 176(R26), F26
+	WORD $0x4e37cf3a // fmla v26.4s, v25.4s, v23.4s
+	FMOVQ 176(R26), F25
+	WORD $0x4e37cf59 // fmla v25.4s, v26.4s, v23.4s
+	WORD $0x6ea28717 // sub v23.4s, v24.4s, v2.4s
+	WORD $0x4f3f06f8 // sshr v24.4s, v23.4s, #1
+	WORD $0x6eb886f7 // sub v23.4s, v23.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8652 // add v18.4s, v18.4s, v30.4s
-	WORD $0x4f375652 // shl v18.4s, v18.4s, #23
-	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4ebe8718 // add v24.4s, v24.4s, v30.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #23
+	WORD $0x6e38df38 // fmul v24.4s, v25.4s, v24.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8631 // add v17.4s, v17.4s, v30.4s
-	WORD $0x4f375631 // shl v17.4s, v17.4s, #23
-	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
-	WORD $0x4e30d630 // fadd v16.4s, v17.4s, v16.4s
+	WORD $0x4ebe86f7 // add v23.4s, v23.4s, v30.4s
+	WORD $0x4f3756f7 // shl v23.4s, v23.4s, #23
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x4e36d6f6 // fadd v22.4s, v23.4s, v22.4s
 	ADDS $64, R2
 	SUBS $64, R1
 	BHS loop1
 
 end2:
 	ADDS $64, R1
-	FMOVQ F1, 16(RSP)
-	FMOVQ F2, 32(RSP)
-	FMOVQ F3, 48(RSP)
-	FMOVQ F4, 64(RSP)
-	FMOVQ F5, 80(RSP)
-	FMOVQ F6, 96(RSP)
-	FMOVQ F7, 112(RSP)
-	FMOVQ F8, 128(RSP)
-	FMOVQ F9, 144(RSP)
-	FMOVQ F10, 160(RSP)
-	FMOVQ F11, 176(RSP)
-	FMOVQ F12, 192(RSP)
-	FMOVQ F13, 208(RSP)
-	FMOVQ F14, 224(RSP)
-	FMOVQ F15, 240(RSP)
-	FMOVQ F16, 256(RSP)
+	FMOVQ F7, 16(RSP)
+	FMOVQ F8, 32(RSP)
+	FMOVQ F9, 48(RSP)
+	FMOVQ F10, 64(RSP)
+	FMOVQ F11, 80(RSP)
+	FMOVQ F12, 96(RSP)
+	FMOVQ F13, 112(RSP)
+	FMOVQ F14, 128(RSP)
+	FMOVQ F15, 144(RSP)
+	FMOVQ F16, 160(RSP)
+	FMOVQ F17, 176(RSP)
+	FMOVQ F18, 192(RSP)
+	FMOVQ F19, 208(RSP)
+	FMOVQ F20, 224(RSP)
+	FMOVQ F21, 240(RSP)
+	FMOVQ F22, 256(RSP)
 	ADD $16, RSP, R3
 	CMP $0, R1
 	BEQ end3
@@ -1748,51 +1454,42 @@ end2:
 
 tail4:
 	ADD R2<<2, R0, R25
-	FMOVQ (R25), F1
-	WORD $0x4ea0d421 // fsub v1.4s, v1.4s, v0.4s
-	FMOVQ 0(R26), F2
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea1e45f // fcmgt v31.4s, v2.4s, v1.4s
-	WORD $0x6ebf1c41 // bit v1.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc22 // fmla v2.4s, v1.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc61 // fmls v1.4s, v3.4s, v29.4s
-	FMOVQ 96(R26), F3
-	FMOVQ 112(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 128(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 144(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 160(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e21cc64 // fmla v4.4s, v3.4s, v1.4s
-	FMOVQ 176(R26), F3
-	WORD $0x4e21cc83 // fmla v3.4s, v4.4s, v1.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8441 // sub v1.4s, v2.4s, v30.4s
-	WORD $0x4f3f0422 // sshr v2.4s, v1.4s, #1
-	WORD $0x6ea28421 // sub v1.4s, v1.4s, v2.4s
+	FMOVQ (R25), F7
+	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
+	WORD $0x4ea7f407 // fmin v7.4s, v0.4s, v7.4s
+	WORD $0x4e27f427 // fmax v7.4s, v1.4s, v7.4s
+	FMOVQ 32(R26), F8
+	WORD $0x4e23cce8 // fmla v8.4s, v7.4s, v3.4s
+	WORD $0x4ea2d509 // fsub v9.4s, v8.4s, v2.4s
+	WORD $0x4ea4cd27 // fmls v7.4s, v9.4s, v4.4s
+	WORD $0x4ea5cd27 // fmls v7.4s, v9.4s, v5.4s
+	FMOVQ 96(R26), F9
+	FMOVQ 112(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 128(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 160(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	FMOVQ 176(R26), F9
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x6ea28507 // sub v7.4s, v8.4s, v2.4s
+	WORD $0x4f3f04e8 // sshr v8.4s, v7.4s, #1
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
-	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4ebe84e7 // add v7.4s, v7.4s, v30.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x6e27dd07 // fmul v7.4s, v8.4s, v7.4s
 	FMOVQ (R3), F30
-	WORD $0x4e3ed421 // fadd v1.4s, v1.4s, v30.4s
-	FMOVQ F1, (R3)
+	WORD $0x4e3ed4e7 // fadd v7.4s, v7.4s, v30.4s
+	FMOVQ F7, (R3)
 	ADDS $16, R3
 	ADDS $4, R2
 	SUBS $4, R1
@@ -1804,35 +1501,27 @@ masked5:
 	ADD $224, R26, R6
 	NEG R1, R1
 	ADD R1<<2, R6, R19
-	FMOVQ (R19), F1
+	FMOVQ (R19), F7
 	ADD R2<<2, R0, R16
-	FMOVS (R16), F2
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
+	FMOVS (R16), F8
+	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
+	VLD1 (R16), V8.S[1]
+	WORD $0x0e143cf1 // umov w17, v7.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V2.S[2]
+	VLD1 (R16), V8.S[2]
 
 lanes1:
-	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
-	FMOVQ 0(R26), F2
-	WORD $0x6ea2e41f // fcmgt v31.4s, v0.4s, v2.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	FMOVQ 16(R26), F2
-	WORD $0x6ea0e45f // fcmgt v31.4s, v2.4s, v0.4s
-	WORD $0x6ebf1c40 // bit v0.16b, v2.16b, v31.16b
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc02 // fmla v2.4s, v0.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed443 // fsub v3.4s, v2.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc60 // fmls v0.4s, v3.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc60 // fmls v0.4s, v3.4s, v29.4s
+	WORD $0x4ea6d506 // fsub v6.4s, v8.4s, v6.4s
+	WORD $0x4ea6f400 // fmin v0.4s, v0.4s, v6.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d423 // fsub v3.4s, v1.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
 	FMOVQ 96(R26), F3
 	FMOVQ 112(R26), F4
 	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
@@ -1846,19 +1535,18 @@ lanes1:
 	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
 	FMOVQ 176(R26), F3
 	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8440 // sub v0.4s, v2.4s, v30.4s
-	WORD $0x4f3f0402 // sshr v2.4s, v0.4s, #1
-	WORD $0x6ea28400 // sub v0.4s, v0.4s, v2.4s
+	WORD $0x6ea28420 // sub v0.4s, v1.4s, v2.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	FMOVQ 192(R26), F30
 	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
 	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
-	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
-	WORD $0x4e201c20 // and v0.16b, v1.16b, v0.16b
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
+	WORD $0x4e201ce0 // and v0.16b, v7.16b, v0.16b
 	FMOVQ (R3), F30
 	WORD $0x4e3ed400 // fadd v0.4s, v0.4s, v30.4s
 	FMOVQ F0, (R3)
@@ -1905,10 +1593,16 @@ end3:
 // func expSubScaleNEON(dst []float32, x []float32, m float32, scale float32)
 TEXT ·expSubScaleNEON(SB), NOSPLIT, $0-56
 	MOVD $constants<>(SB), R26
-	FMOVS m+48(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS scale+52(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F5
+	FMOVS m+48(FP), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	FMOVS scale+52(FP), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
 	MOVD dst_len+8(FP), R2
@@ -1918,51 +1612,42 @@ TEXT ·expSubScaleNEON(SB), NOSPLIT, $0-56
 
 loop1:
 	ADD R3<<2, R1, R20
-	FMOVQ (R20), F2
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	FMOVQ 0(R26), F3
-	WORD $0x6ea3e45f // fcmgt v31.4s, v2.4s, v3.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea2e47f // fcmgt v31.4s, v3.4s, v2.4s
-	WORD $0x6ebf1c62 // bit v2.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc43 // fmla v3.4s, v2.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc82 // fmls v2.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	FMOVQ 176(R26), F4
-	WORD $0x4e22cca4 // fmla v4.4s, v5.4s, v2.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8462 // sub v2.4s, v3.4s, v30.4s
-	WORD $0x4f3f0443 // sshr v3.4s, v2.4s, #1
-	WORD $0x6ea38442 // sub v2.4s, v2.4s, v3.4s
+	FMOVQ (R20), F8
+	WORD $0x4ea6d508 // fsub v8.4s, v8.4s, v6.4s
+	WORD $0x4ea8f408 // fmin v8.4s, v0.4s, v8.4s
+	WORD $0x4e28f428 // fmax v8.4s, v1.4s, v8.4s
+	FMOVQ 32(R26), F9
+	WORD $0x4e23cd09 // fmla v9.4s, v8.4s, v3.4s
+	WORD $0x4ea2d52a // fsub v10.4s, v9.4s, v2.4s
+	WORD $0x4ea4cd48 // fmls v8.4s, v10.4s, v4.4s
+	WORD $0x4ea5cd48 // fmls v8.4s, v10.4s, v5.4s
+	FMOVQ 96(R26), F10
+	FMOVQ 112(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 128(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	FMOVQ 144(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 160(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	FMOVQ 176(R26), F11
+	WORD $0x4e28cd4b // fmla v11.4s, v10.4s, v8.4s
+	FMOVQ 176(R26), F10
+	WORD $0x4e28cd6a // fmla v10.4s, v11.4s, v8.4s
+	WORD $0x6ea28528 // sub v8.4s, v9.4s, v2.4s
+	WORD $0x4f3f0509 // sshr v9.4s, v8.4s, #1
+	WORD $0x6ea98508 // sub v8.4s, v8.4s, v9.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4ebe8529 // add v9.4s, v9.4s, v30.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x6e29dd49 // fmul v9.4s, v10.4s, v9.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8442 // add v2.4s, v2.4s, v30.4s
-	WORD $0x4f375442 // shl v2.4s, v2.4s, #23
-	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x4ebe8508 // add v8.4s, v8.4s, v30.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x6e28dd28 // fmul v8.4s, v9.4s, v8.4s
+	WORD $0x6e27dd08 // fmul v8.4s, v8.4s, v7.4s
 	ADD R3<<2, R0, R21
-	FMOVQ F2, (R21)
+	FMOVQ F8, (R21)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop1
@@ -1974,68 +1659,59 @@ end2:
 	ADD $224, R26, R6
 	NEG R2, R2
 	ADD R2<<2, R6, R22
-	FMOVQ (R22), F2
+	FMOVQ (R22), F8
 	ADD R3<<2, R1, R16
-	FMOVS (R16), F3
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	FMOVS (R16), F9
+	WORD $0x0e0c3d11 // umov w17, v8.s[1]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V3.S[1]
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	VLD1 (R16), V9.S[1]
+	WORD $0x0e143d11 // umov w17, v8.s[2]
 	CBZ R17, lanes1
 	ADD $4, R16
-	VLD1 (R16), V3.S[2]
+	VLD1 (R16), V9.S[2]
 
 lanes1:
-	WORD $0x4ea0d460 // fsub v0.4s, v3.4s, v0.4s
-	FMOVQ 0(R26), F3
-	WORD $0x6ea3e41f // fcmgt v31.4s, v0.4s, v3.4s
-	WORD $0x6ebf1c60 // bit v0.16b, v3.16b, v31.16b
-	FMOVQ 16(R26), F3
-	WORD $0x6ea0e47f // fcmgt v31.4s, v3.4s, v0.4s
-	WORD $0x6ebf1c60 // bit v0.16b, v3.16b, v31.16b
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F29
-	WORD $0x4e3dcc03 // fmla v3.4s, v0.4s, v29.4s
-	FMOVQ 32(R26), F30
-	WORD $0x4ebed464 // fsub v4.4s, v3.4s, v30.4s
-	FMOVQ 64(R26), F29
-	WORD $0x4ebdcc80 // fmls v0.4s, v4.4s, v29.4s
-	FMOVQ 80(R26), F29
-	WORD $0x4ebdcc80 // fmls v0.4s, v4.4s, v29.4s
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4e20cc85 // fmla v5.4s, v4.4s, v0.4s
-	FMOVQ 128(R26), F4
-	WORD $0x4e20cca4 // fmla v4.4s, v5.4s, v0.4s
-	FMOVQ 144(R26), F5
-	WORD $0x4e20cc85 // fmla v5.4s, v4.4s, v0.4s
-	FMOVQ 160(R26), F4
-	WORD $0x4e20cca4 // fmla v4.4s, v5.4s, v0.4s
-	FMOVQ 176(R26), F5
-	WORD $0x4e20cc85 // fmla v5.4s, v4.4s, v0.4s
+	WORD $0x4ea6d526 // fsub v6.4s, v9.4s, v6.4s
+	WORD $0x4ea6f400 // fmin v0.4s, v0.4s, v6.4s
+	WORD $0x4e20f420 // fmax v0.4s, v1.4s, v0.4s
+	FMOVQ 32(R26), F1
+	WORD $0x4e23cc01 // fmla v1.4s, v0.4s, v3.4s
+	WORD $0x4ea2d423 // fsub v3.4s, v1.4s, v2.4s
+	WORD $0x4ea4cc60 // fmls v0.4s, v3.4s, v4.4s
+	WORD $0x4ea5cc60 // fmls v0.4s, v3.4s, v5.4s
+	FMOVQ 96(R26), F3
+	FMOVQ 112(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 128(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	FMOVQ 144(R26), F4
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 160(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
 	FMOVQ 176(R26), F4
-	WORD $0x4e20cca4 // fmla v4.4s, v5.4s, v0.4s
-	FMOVQ 32(R26), F30
-	WORD $0x6ebe8460 // sub v0.4s, v3.4s, v30.4s
-	WORD $0x4f3f0403 // sshr v3.4s, v0.4s, #1
-	WORD $0x6ea38400 // sub v0.4s, v0.4s, v3.4s
+	WORD $0x4e20cc64 // fmla v4.4s, v3.4s, v0.4s
+	FMOVQ 176(R26), F3
+	WORD $0x4e20cc83 // fmla v3.4s, v4.4s, v0.4s
+	WORD $0x6ea28420 // sub v0.4s, v1.4s, v2.4s
+	WORD $0x4f3f0401 // sshr v1.4s, v0.4s, #1
+	WORD $0x6ea18400 // sub v0.4s, v0.4s, v1.4s
 	FMOVQ 192(R26), F30
-	WORD $0x4ebe8463 // add v3.4s, v3.4s, v30.4s
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #23
-	WORD $0x6e23dc83 // fmul v3.4s, v4.4s, v3.4s
+	WORD $0x4ebe8421 // add v1.4s, v1.4s, v30.4s
+	WORD $0x4f375421 // shl v1.4s, v1.4s, #23
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
 	FMOVQ 192(R26), F30
 	WORD $0x4ebe8400 // add v0.4s, v0.4s, v30.4s
 	WORD $0x4f375400 // shl v0.4s, v0.4s, #23
-	WORD $0x6e20dc60 // fmul v0.4s, v3.4s, v0.4s
-	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
+	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
 	ADD R3<<2, R0, R16
 	FMOVS F0, (R16)
-	WORD $0x0e0c3c51 // umov w17, v2.s[1]
+	WORD $0x0e0c3d11 // umov w17, v8.s[1]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[1], (R16)
-	WORD $0x0e143c51 // umov w17, v2.s[2]
+	WORD $0x0e143d11 // umov w17, v8.s[2]
 	CBZ R17, lanes2
 	ADD $4, R16
 	VST1 V0.S[2], (R16)

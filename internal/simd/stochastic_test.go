@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/internal/float16"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // Every level gives the bits of portable Go, in parts as at once.
 func TestStochasticBF16Levels(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(31, 32))
 	for _, n := range lengths() {
 		x := ordinary(r, n)
@@ -25,7 +26,7 @@ func TestStochasticBF16Levels(t *testing.T) {
 			parts := make([]uint16, n)
 			StochasticBF16(parts[:cut], x[:cut], words, 7, 9, 0)
 			StochasticBF16(parts[cut:], x[cut:], words, 7, 9, uint64(cut))
-			if level == Portable {
+			if level == isa.Portable {
 				want = got
 			}
 			for i := range got {

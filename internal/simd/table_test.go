@@ -13,9 +13,9 @@ type elementwise struct {
 	// unit is set, a unit is at least what it returns for the argument x: no
 	// bound relative to the result holds near the zero of a gradient, or where
 	// an intermediate result is subnormal.
-	ulps  float64
-	amd64 float64 // the same of AVX2 and AVX-512, where they have forms of their own
-	unit  func(x float64) float64
+	ulps     float64
+	assembly float64 // the same of assembly, where AVX-512 has a form of its own
+	unit     func(x float64) float64
 }
 
 // gradient is the unit of the functions that have values of the order of 1 and zeros.
@@ -163,9 +163,9 @@ var elementwiseTable = []elementwise{
 		f64: func(x []float64) float64 { return math.Sin(x[0]) }},
 	{name: "Cos", inputs: 1, run: func(d []float32, in [][]float32) { Cos(d, in[0]) }, ulps: 2,
 		f64: func(x []float64) float64 { return math.Cos(x[0]) }},
-	{name: "GELU", inputs: 1, run: func(d []float32, in [][]float32) { GELU(d, in[0]) }, ulps: 4, amd64: 2.5, unit: geluForm,
+	{name: "GELU", inputs: 1, run: func(d []float32, in [][]float32) { GELU(d, in[0]) }, ulps: 4, assembly: 2.5, unit: geluForm,
 		f64: func(x []float64) float64 { return gelu64(x[0]) }},
-	{name: "GELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUGrad(d, in[0], in[1]) }, ulps: 2, amd64: 1,
+	{name: "GELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUGrad(d, in[0], in[1]) }, ulps: 2, assembly: 1,
 		f64: func(x []float64) float64 { return x[1] * geluGrad64(x[0]) }, unit: gradient},
 	{name: "GELUTanh", inputs: 1, run: func(d []float32, in [][]float32) { GELUTanh(d, in[0]) }, ulps: 3, unit: tanhForm,
 		f64: func(x []float64) float64 { return geluTanh64(x[0]) }},

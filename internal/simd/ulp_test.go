@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // ulpStride returns the distance, in bit patterns, between the arguments of the
@@ -36,7 +38,7 @@ func ulp(x float64) float64 {
 // magnitude, NaN and Inf among them. Sin and Cos are tested within the range
 // they are made for and, by TestSinCosLarge, beyond.
 func TestUlps(t *testing.T) {
-	defer func(l Level) { level = l }(level)
+	defer func(l isa.Level) { level = l }(level)
 	for _, e := range elementwiseTable {
 		if e.exact() {
 			continue
@@ -45,8 +47,8 @@ func TestUlps(t *testing.T) {
 			const block = 1 << 14
 			x, one, dst := make([]float32, 0, block), make([]float32, block), make([]float32, block)
 			Fill(one, 1)
-			worst := [NEON + 1]float64{}
-			at := [NEON + 1]float32{}
+			worst := map[isa.Level]float64{}
+			at := map[isa.Level]float32{}
 			flush := func() {
 				in := [][]float32{x, one[:len(x)]}[:e.inputs]
 				refs := make([]float64, len(x))
@@ -83,8 +85,8 @@ func TestUlps(t *testing.T) {
 			for _, l := range Levels() {
 				t.Logf("%v: at most %.3f ulp, at %g", l, worst[l], at[l])
 				bound := e.ulps
-				if (l == AVX2 || l == AVX512) && e.amd64 != 0 {
-					bound = e.amd64
+				if l != isa.Portable && e.assembly != 0 {
+					bound = e.assembly
 				}
 				if !(worst[l] <= bound) {
 					t.Errorf("%v: %s(%g) is off by %.3f ulp, want at most %g", l, e.name, at[l], worst[l], bound)

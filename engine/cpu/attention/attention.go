@@ -28,11 +28,13 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 //go:generate go -C ../../../tools/asm/attention run . -file rows512 -out ../../../engine/cpu/attention/rows512_amd64.s -stubs ../../../engine/cpu/attention/rows512_amd64.go -pkg attention
 //go:generate go -C ../../../tools/asm/attention run . -file rows256 -out ../../../engine/cpu/attention/rows256_amd64.s -stubs ../../../engine/cpu/attention/rows256_amd64.go -pkg attention
 //go:generate go -C ../../../tools/asm/attention run . -file rows128 -out ../../../engine/cpu/attention/rows128_arm64.s -stubs ../../../engine/cpu/attention/rows128_arm64.go -pkg attention
+//go:generate go -C ../../../tools/asm/attention run . -tables ../../../engine/cpu/attention
 
 // Config is the shape of one attention.
 type Config struct {
@@ -52,7 +54,7 @@ type Config struct {
 	// Compute, if BF16, rounds float32 operands to bfloat16 where the hardware
 	// multiplies that; bfloat16 operands are multiplied so in any case.
 	Compute gemm.DType
-	ISA     gemm.ISA
+	ISA     isa.Level
 	// Workers is the number of workers the tasks are meant for; it does not
 	// change results. 0 means 1.
 	Workers int

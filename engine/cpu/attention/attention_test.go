@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // tester is what *testing.T and *rapid.T have in common.
@@ -96,8 +97,8 @@ func unitOf(c Config, out gemm.DType) float64 {
 }
 
 func TestProperty(t *testing.T) {
-	for _, isa := range gemm.Levels() {
-		t.Run(isa.String(), func(t *testing.T) {
+	for _, level := range isa.Levels() {
+		t.Run(level.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				types := rapid.SampledFrom([]gemm.DType{gemm.F32, gemm.F32, gemm.BF16, gemm.F16})
 				length := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 20), rapid.IntRange(1, 130), rapid.Map(rapid.IntRange(2, 32), func(quads int) int { return 4 * quads }))
@@ -107,7 +108,7 @@ func TestProperty(t *testing.T) {
 					Size:   rapid.SampledFrom([]int{1, 3, 16, 17, 32, 37, 64}).Draw(t, "size"),
 					Causal: rapid.Bool().Draw(t, "causal"), Type: types.Draw(t, "type"),
 					Compute: rapid.SampledFrom([]gemm.DType{gemm.F32, gemm.F32, gemm.BF16}).Draw(t, "compute"),
-					ISA:     isa, Workers: rapid.IntRange(1, 16).Draw(t, "workers"),
+					ISA:     level, Workers: rapid.IntRange(1, 16).Draw(t, "workers"),
 				}
 				c.KVHeads = c.Heads
 				c.Heads *= rapid.IntRange(1, 4).Draw(t, "group")
@@ -128,7 +129,7 @@ func TestProperty(t *testing.T) {
 
 // TestBlocks covers several chunks of queries and blocks of keys.
 func TestBlocks(t *testing.T) {
-	for _, isa := range gemm.Levels() {
+	for _, level := range isa.Levels() {
 		for _, c := range []Config{
 			{Tq: 500, Tk: 500, Size: 64, Causal: true},
 			{Tq: 130, Tk: 700, Size: 128, Causal: true},
@@ -138,8 +139,8 @@ func TestBlocks(t *testing.T) {
 			{Tq: 3, Tk: 600, Size: 64, Causal: true},
 		} {
 			for _, m := range []maskKind{{}, {lengths: true, segments: true, dropout: true}} {
-				t.Run(fmt.Sprintf("%v/%dx%dx%d/%v", isa, c.Tq, c.Tk, c.Size, m.lengths), func(t *testing.T) {
-					c.Batch, c.Heads, c.ISA, c.Scale = 1, 1, isa, float32(1/math.Sqrt(float64(c.Size)))
+				t.Run(fmt.Sprintf("%v/%dx%dx%d/%v", level, c.Tq, c.Tk, c.Size, m.lengths), func(t *testing.T) {
+					c.Batch, c.Heads, c.ISA, c.Scale = 1, 1, level, float32(1/math.Sqrt(float64(c.Size)))
 					rng := rand.New(rand.NewPCG(1, 2))
 					p := newProblem(c, gemm.F32, 0, m, rng)
 					p.run(t, NewPlan(c), rng)
@@ -181,9 +182,9 @@ func TestFiniteDifferences(t *testing.T) {
 
 // TestMaskedRows gives zeros and -Inf where no key is seen.
 func TestMaskedRows(t *testing.T) {
-	for _, isa := range gemm.Levels() {
+	for _, level := range isa.Levels() {
 		rng := rand.New(rand.NewPCG(13, 14))
-		c := Config{Batch: 2, Heads: 2, Tq: 50, Tk: 40, Size: 24, Scale: 1, ISA: isa}
+		c := Config{Batch: 2, Heads: 2, Tq: 50, Tk: 40, Size: 24, Scale: 1, ISA: level}
 		p := newProblem(c, gemm.F32, 0, maskKind{lengths: true}, rng)
 		p.args.KeyLengths = []int32{0, 40}
 		p.run(t, NewPlan(c), rng)
@@ -191,12 +192,12 @@ func TestMaskedRows(t *testing.T) {
 		half := len(p.wantO) / 2
 		for i, v := range slices.Concat(p.o.values()[:half], p.dq.values()[:half]) {
 			if v != 0 {
-				t.Fatalf("%v: element %d of a masked row is %v, not 0", isa, i, v)
+				t.Fatalf("%v: element %d of a masked row is %v, not 0", level, i, v)
 			}
 		}
 		for i, v := range p.args.LSE[:c.Heads*c.Tq] {
 			if !math.IsInf(float64(v), -1) {
-				t.Fatalf("%v: LSE[%d] of a masked row is %v, not -Inf", isa, i, v)
+				t.Fatalf("%v: LSE[%d] of a masked row is %v, not -Inf", level, i, v)
 			}
 		}
 	}
@@ -205,11 +206,11 @@ func TestMaskedRows(t *testing.T) {
 // TestDeterministic shows that results do not depend on the number of workers
 // the plan was made for.
 func TestDeterministic(t *testing.T) {
-	for _, isa := range gemm.Levels() {
+	for _, level := range isa.Levels() {
 		var want [][]byte
 		for _, workers := range []int{1, 2, 7, 64} {
 			rng := rand.New(rand.NewPCG(15, 16))
-			c := Config{Batch: 1, Heads: 2, Tq: 400, Tk: 400, Size: 32, Scale: 0.2, Causal: true, ISA: isa, Workers: workers}
+			c := Config{Batch: 1, Heads: 2, Tq: 400, Tk: 400, Size: 32, Scale: 0.2, Causal: true, ISA: level, Workers: workers}
 			p := newProblem(c, gemm.F32, 0, maskKind{}, rng)
 			p.run(t, NewPlan(c), rng)
 			got := [][]byte{p.o.all, p.dq.all, p.dk.all, p.dv.all}
@@ -218,7 +219,7 @@ func TestDeterministic(t *testing.T) {
 			}
 			for i := range got {
 				if !slices.Equal(got[i], want[i]) {
-					t.Errorf("%v: result %d differs with %d workers", isa, i, workers)
+					t.Errorf("%v: result %d differs with %d workers", level, i, workers)
 				}
 			}
 		}
@@ -226,10 +227,10 @@ func TestDeterministic(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	for _, isa := range gemm.Levels() {
+	for _, level := range isa.Levels() {
 		for _, typ := range []gemm.DType{gemm.F32, gemm.BF16, gemm.F16} {
 			rng := rand.New(rand.NewPCG(17, 18))
-			c := Config{Batch: 1, Heads: 1, Tq: 40, Tk: 40, Size: 20, Scale: 0.2, Causal: true, ISA: isa, Type: typ}
+			c := Config{Batch: 1, Heads: 1, Tq: 40, Tk: 40, Size: 20, Scale: 0.2, Causal: true, ISA: level, Type: typ}
 			p := newProblem(c, typ, 0, maskKind{lengths: true, segments: true, dropout: true}, rng)
 			plan := NewPlan(c)
 			fwd, _ := worker(plan.ForwardBytes())
@@ -238,7 +239,7 @@ func TestNoAllocation(t *testing.T) {
 				plan.Forward(0, &p.args, fwd)
 				plan.Backward(0, &p.args, bwd)
 			}); n != 0 {
-				t.Errorf("%v %v: %v allocations", isa, typ, n)
+				t.Errorf("%v %v: %v allocations", level, typ, n)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // BenchmarkAttention reports the time of one head on one worker and the rate
@@ -19,12 +20,12 @@ func BenchmarkAttention(b *testing.B) {
 		tq, t, size int
 		causal      bool
 	}{{256, 256, 64, true}, {512, 512, 64, true}, {192, 192, 32, false}, {2048, 2048, 128, true}, {5, 5, 64, false}, {1, 512, 64, true}} {
-		for _, isa := range gemm.Levels()[1:] {
+		for _, level := range isa.Levels()[1:] {
 			for _, typ := range []gemm.DType{gemm.F32, gemm.BF16} {
-				if (typ == gemm.BF16) != (isa == gemm.AVX512BF16) {
+				if (typ == gemm.BF16) != (level == isa.AVX512BF16) {
 					continue
 				}
-				c := Config{Batch: 1, Heads: 1, Tq: s.tq, Tk: s.t, Size: s.size, Causal: s.causal, Scale: float32(1 / math.Sqrt(float64(s.size))), ISA: isa, Type: typ}
+				c := Config{Batch: 1, Heads: 1, Tq: s.tq, Tk: s.t, Size: s.size, Causal: s.causal, Scale: float32(1 / math.Sqrt(float64(s.size))), ISA: level, Type: typ}
 				p := newProblem(c, typ, 2*s.size, maskKind{}, rand.New(rand.NewPCG(1, 2)))
 				plan := NewPlan(c)
 				fwd, _ := worker(plan.ForwardBytes())
@@ -42,7 +43,7 @@ func BenchmarkAttention(b *testing.B) {
 					{"forward", 2, plan.ForwardTasks(), func(task int) { plan.Forward(task, &p.args, fwd) }},
 					{"backward", 5, plan.BackwardTasks(), func(task int) { plan.Backward(task, &p.args, bwd) }},
 				} {
-					b.Run(fmt.Sprintf("%dx%d/K%d/%v/%s", s.tq, s.t, s.size, isa, pass.name), func(b *testing.B) {
+					b.Run(fmt.Sprintf("%dx%d/K%d/%v/%s", s.tq, s.t, s.size, level, pass.name), func(b *testing.B) {
 						var times []time.Duration
 						for b.Loop() {
 							start := time.Now()

@@ -9,12 +9,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // TestQuads: with BFMMLA and with BFDOT attention and its gradients are the same bits,
 // whether the sizes are whole quads, so that BFMMLA is used, or not.
 func TestQuads(t *testing.T) {
-	if !slices.Contains(gemm.Levels(), gemm.NEONBFMMLA) {
+	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor does not multiply bf16")
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -35,15 +36,15 @@ func TestQuads(t *testing.T) {
 			dropout:  rapid.Bool().Draw(t, "dropout"),
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
-		results := func(isa gemm.ISA) [][]byte {
-			c.ISA = isa
+		results := func(level isa.Level) [][]byte {
+			c.ISA = level
 			rng := rand.New(rand.NewPCG(seed, 1))
 			p := newProblem(c, gemm.F32, 1, kind, rng)
 			p.run(t, NewPlan(c), rng)
 			return [][]byte{p.o.all, p.dq.all, p.dk.all, p.dv.all}
 		}
-		want := results(gemm.NEONBF16)
-		for i, got := range results(gemm.NEONBFMMLA) {
+		want := results(isa.NEONBF16)
+		for i, got := range results(isa.NEONBFMMLA) {
 			if !slices.Equal(got, want[i]) {
 				t.Fatalf("result %d has other bits with BFMMLA", i)
 			}

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // problem is one attention with its operands, float64 values of them, and the
@@ -54,14 +55,14 @@ func (f *field) at(b, h, t, k int) int {
 func (f *field) get(b, h, t, k int) float64 {
 	m := gemm.Matrix{Data: unsafe.Add(f.view.Data, f.at(b, h, t, k)), Type: f.view.Type, Stride: 1}
 	var x float32
-	gemm.NewMicro(gemm.Portable, gemm.F32).Load(1, 1, &m, &x, 1)
+	gemm.NewMicro(isa.Portable, gemm.F32).Load(1, 1, &m, &x, 1)
 	return float64(x)
 }
 
 func (f *field) set(b, h, t, k int, v float64) {
 	m := gemm.Matrix{Data: unsafe.Add(f.view.Data, f.at(b, h, t, k)), Type: f.view.Type, Stride: 1}
 	x := float32(v)
-	gemm.NewMicro(gemm.Portable, gemm.F32).Store(1, 1, &x, 1, &m)
+	gemm.NewMicro(isa.Portable, gemm.F32).Store(1, 1, &x, 1, &m)
 }
 
 // values returns the elements [B, H, T, Size].

@@ -3,6 +3,8 @@ package attention
 import (
 	"math"
 	"unsafe"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // rowKernels are the passes over rows of float32 between the matrix products.
@@ -29,6 +31,16 @@ type rowKernels struct {
 }
 
 var rowsPortable = rowKernels{softmaxGo, gradGo, dotGo, scaleGo, mulGo, maskGo}
+
+// rowsFor returns the row kernels of a level, or of the one that it extends.
+func rowsFor(level isa.Level) *rowKernels {
+	for l := level.Resolve(); l != isa.Auto; l = l.Extends() {
+		if k := rows[l]; k != nil {
+			return k
+		}
+	}
+	return &rowsPortable
+}
 
 // row returns n floats from byte off after p.
 func row(p *float32, off, n int) []float32 {

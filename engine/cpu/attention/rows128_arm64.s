@@ -103,8 +103,7 @@ top:
 max:
 	ADD R6, R9, R19
 	FMOVQ (R19), F2
-	WORD $0x6ea2e43f // fcmgt v31.4s, v1.4s, v2.4s
-	WORD $0x6eff1c41 // bif v1.16b, v2.16b, v31.16b
+	WORD $0x4e21f441 // fmax v1.4s, v2.4s, v1.4s
 	ADDS $16, R6
 	SUBS $4, R7
 	BGE max
@@ -130,8 +129,7 @@ maxtail:
 lanes1:
 	FMOVQ 160(R26), F4
 	WORD $0x6ee21c83 // bif v3.16b, v4.16b, v2.16b
-	WORD $0x6ea3e43f // fcmgt v31.4s, v1.4s, v3.4s
-	WORD $0x6eff1c61 // bif v1.16b, v3.16b, v31.16b
+	WORD $0x4e21f461 // fmax v1.4s, v3.4s, v1.4s
 	ADDS $16, R6
 
 maxend:
@@ -176,8 +174,7 @@ alpha:
 	FMOVQ 256(R26), F3
 	WORD $0x6ea1e465 // fcmgt v5.4s, v3.4s, v1.4s
 	WORD $0x6e2058a5 // mvn v5.16b, v5.16b
-	WORD $0x6ea1e47f // fcmgt v31.4s, v3.4s, v1.4s
-	WORD $0x6ebf1c61 // bit v1.16b, v3.16b, v31.16b
+	WORD $0x4e21f461 // fmax v1.4s, v3.4s, v1.4s
 	FMOVQ 16(R26), F30
 	WORD $0x6e3edc23 // fmul v3.4s, v1.4s, v30.4s
 	WORD $0x4e218863 // frintn v3.4s, v3.4s
@@ -243,8 +240,7 @@ lanes3:
 	FMOVQ 256(R26), F4
 	WORD $0x6ea2e486 // fcmgt v6.4s, v4.4s, v2.4s
 	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x4e22f482 // fmax v2.4s, v4.4s, v2.4s
 	FMOVQ 16(R26), F30
 	WORD $0x6e3edc44 // fmul v4.4s, v2.4s, v30.4s
 	WORD $0x4e218884 // frintn v4.4s, v4.4s
@@ -310,7 +306,7 @@ row:
 	WORD $0x6e205842 // mvn v2.16b, v2.16b
 	WORD $0x4e221c21 // and v1.16b, v1.16b, v2.16b
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6f00e402 // movi v2.2d, #0
 	MOVD ZR, R6
 	SUBS $4, R7
 	BLT exptail
@@ -324,8 +320,7 @@ exp:
 	FMOVQ 256(R26), F4
 	WORD $0x6ea3e486 // fcmgt v6.4s, v4.4s, v3.4s
 	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4e23f483 // fmax v3.4s, v4.4s, v3.4s
 	FMOVQ 16(R26), F30
 	WORD $0x6e3edc64 // fmul v4.4s, v3.4s, v30.4s
 	WORD $0x4e218884 // frintn v4.4s, v4.4s
@@ -381,8 +376,7 @@ lanes6:
 	FMOVQ 256(R26), F1
 	WORD $0x6ea4e426 // fcmgt v6.4s, v1.4s, v4.4s
 	WORD $0x6e2058c6 // mvn v6.16b, v6.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c24 // bit v4.16b, v1.16b, v31.16b
+	WORD $0x4e24f424 // fmax v4.4s, v1.4s, v4.4s
 	FMOVQ 16(R26), F30
 	WORD $0x6e3edc81 // fmul v1.4s, v4.4s, v30.4s
 	WORD $0x4e218821 // frintn v1.4s, v1.4s
@@ -414,7 +408,7 @@ lanes6:
 	ADDS $16, R6
 
 expend:
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6f00e401 // movi v1.2d, #0
 
 clear:
 	CMP R10, R6
@@ -480,8 +474,7 @@ grad:
 	FMOVQ 256(R26), F5
 	WORD $0x6ea3e4a7 // fcmgt v7.4s, v5.4s, v3.4s
 	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x6ea3e4bf // fcmgt v31.4s, v5.4s, v3.4s
-	WORD $0x6ebf1ca3 // bit v3.16b, v5.16b, v31.16b
+	WORD $0x4e23f4a3 // fmax v3.4s, v5.4s, v3.4s
 	FMOVQ 16(R26), F30
 	WORD $0x6e3edc65 // fmul v5.4s, v3.4s, v30.4s
 	WORD $0x4e2188a5 // frintn v5.4s, v5.4s
@@ -552,8 +545,7 @@ lanes2:
 	FMOVQ 256(R26), F1
 	WORD $0x6ea4e427 // fcmgt v7.4s, v1.4s, v4.4s
 	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c24 // bit v4.16b, v1.16b, v31.16b
+	WORD $0x4e24f424 // fmax v4.4s, v1.4s, v4.4s
 	FMOVQ 16(R26), F30
 	WORD $0x6e3edc81 // fmul v1.4s, v4.4s, v30.4s
 	WORD $0x4e218821 // frintn v1.4s, v1.4s
@@ -589,7 +581,7 @@ lanes2:
 	ADDS $16, R10
 
 gradend:
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6f00e401 // movi v1.2d, #0
 
 clear:
 	CMP R7, R10
@@ -627,7 +619,7 @@ TEXT ·dotRowsNEON(SB), NOSPLIT, $0-56
 	BEQ rowend
 
 row:
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6f00e400 // movi v0.2d, #0
 	MOVD ZR, R9
 	MOVD R1, R10
 	SUBS $4, R10

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // ulps returns how many float32 lie between got and the exact value, in units
@@ -19,8 +19,8 @@ func ulps(got float32, want float64) float64 {
 // TestExp checks the exponential of the row kernels against its stated error over
 // its whole domain, and its edges against their exact values.
 func TestExp(t *testing.T) {
-	for _, isa := range gemm.Levels() {
-		k := rowsFor(isa)
+	for _, level := range isa.Levels() {
+		k := rowsFor(level)
 		low := -87.0 // results below are denormal
 		const n = 1 << 20
 		x, d := make([]float32, n), make([]float32, n)
@@ -34,16 +34,16 @@ func TestExp(t *testing.T) {
 		for i, v := range in {
 			worst = max(worst, ulps(x[i], math.Exp(float64(v))))
 		}
-		t.Logf("%v: %.3f ulp", isa, worst)
+		t.Logf("%v: %.3f ulp", level, worst)
 		if worst > 1.5 {
-			t.Errorf("%v: exp is off by %.3f units in the last place, stated 1.5", isa, worst)
+			t.Errorf("%v: exp is off by %.3f units in the last place, stated 1.5", level, worst)
 		}
 		inf, nan := float32(math.Inf(-1)), float32(math.NaN())
 		edge := [16]float32{0, inf, nan, -200, -1e30, -104, -95}
 		valid = int32(len(edge))
 		k.grad(1, &edge[0], &d[0], 0, &valid, len(edge), 1, &zero, &zero)
 		if edge[0] != 1 || edge[1] != 0 || edge[2] == edge[2] || edge[3] != 0 || edge[4] != 0 || edge[5] > 1e-38 || edge[6] > 1e-38 {
-			t.Errorf("%v: exp of 0, -Inf, NaN, -200, -1e30, -104, -95 gives %v", isa, edge[:7])
+			t.Errorf("%v: exp of 0, -Inf, NaN, -200, -1e30, -104, -95 gives %v", level, edge[:7])
 		}
 	}
 }
@@ -52,8 +52,8 @@ func TestExp(t *testing.T) {
 // to a few vectors, including that padding is cleared and nothing else is written.
 func TestRows(t *testing.T) {
 	const pitch = 96
-	for _, isa := range gemm.Levels()[1:] {
-		k := rowsFor(isa)
+	for _, level := range isa.Levels()[1:] {
+		k := rowsFor(level)
 		for n := range 68 {
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			const rows = 3
@@ -70,7 +70,7 @@ func TestRows(t *testing.T) {
 				t.Helper()
 				for i, w := range want {
 					if !(math.Abs(float64(got[i]-w)) <= 2e-6*(1+math.Abs(float64(w)))) && got[i] != w {
-						t.Fatalf("%v: %s of %d elements: [%d] = %v, want %v", isa, what, n, i, got[i], w)
+						t.Fatalf("%v: %s of %d elements: [%d] = %v, want %v", level, what, n, i, got[i], w)
 					}
 				}
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // shape is m, k, n as in "1024x384x1536 NT".
@@ -48,15 +50,15 @@ var benchShapes = []shape{
 // the median run, the best one, which a busy machine disturbs less, and the
 // median as a share of the kernel's peak measured in turns with it.
 func BenchmarkGEMM(b *testing.B) {
-	for _, isa := range Levels()[1:] {
+	for _, level := range isa.Levels()[1:] {
 		for _, typ := range []DType{F32, BF16} {
-			if typ == BF16 && isa != AVX512BF16 || typ == F32 && isa == AVX512BF16 {
+			if typ == BF16 && level != isa.AVX512BF16 || typ == F32 && level == isa.AVX512BF16 {
 				continue
 			}
 			for _, s := range benchShapes {
 				for _, workers := range []int{1, 2} {
-					b.Run(fmt.Sprintf("%v/%v/%s/%dT", isa, typ, name(s.m, s.k, s.n, s.ta, s.tb), workers), func(b *testing.B) {
-						benchmark(b, s, typ, F32, Options{ISA: isa, Workers: workers})
+					b.Run(fmt.Sprintf("%v/%v/%s/%dT", level, typ, name(s.m, s.k, s.n, s.ta, s.tb), workers), func(b *testing.B) {
+						benchmark(b, s, typ, F32, Options{ISA: level, Workers: workers})
 					})
 				}
 			}

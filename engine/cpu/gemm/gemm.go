@@ -22,12 +22,10 @@
 //     scratch buffers and the padding that the caller must provide.
 //
 // Kernels exist for AVX-512 with AVX512_BF16, AVX-512, AVX2 with FMA, NEON and FEAT_BF16
-// (all written by tools/asm/gemm) and as portable Go; see [ISA].
+// (all written by tools/asm/gemm) and as portable Go.
 package gemm
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
 //go:generate go -C ../../../tools/asm/gemm run . -file kernel512 -out ../../../engine/cpu/gemm/kernel512_amd64.s -stubs ../../../engine/cpu/gemm/kernel512_amd64.go -pkg gemm
 //go:generate go -C ../../../tools/asm/gemm run . -file pack512 -out ../../../engine/cpu/gemm/pack512_amd64.s -stubs ../../../engine/cpu/gemm/pack512_amd64.go -pkg gemm

@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // TestProperty compares every instruction set with float64 for random shapes,
 // types, transposes, strides and block sizes.
 func TestProperty(t *testing.T) {
-	for _, isa := range Levels() {
-		t.Run(isa.String(), func(t *testing.T) {
+	for _, level := range isa.Levels() {
+		t.Run(level.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				size := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 200))
 				m, n, k := size.Draw(t, "m"), size.Draw(t, "n"), size.Draw(t, "k")
@@ -22,7 +24,7 @@ func TestProperty(t *testing.T) {
 				transA, transB := rapid.Bool().Draw(t, "transA"), rapid.Bool().Draw(t, "transB")
 				gap := rapid.IntRange(0, 5)
 				opts := Options{
-					ISA: isa, Accumulate: rapid.Bool().Draw(t, "accumulate"),
+					ISA: level, Accumulate: rapid.Bool().Draw(t, "accumulate"),
 					Workers: rapid.IntRange(1, 64).Draw(t, "workers"),
 					Compute: rapid.SampledFrom([]DType{F32, BF16}).Draw(t, "compute"),
 					KC:      rapid.SampledFrom([]int{0, 16, 33}).Draw(t, "kc"),
@@ -58,18 +60,18 @@ func TestProperty(t *testing.T) {
 // TestLong covers several blocks of K and wide or tall shapes at the default
 // block sizes.
 func TestLong(t *testing.T) {
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, s := range [][3]int{{13, 1500, 70}, {200, 700, 300}, {1, 1111, 333}, {400, 3, 35}} {
 			for flags := range 4 {
 				ta, tb := flags&1 != 0, flags&2 != 0
 				m, k, n := s[0], s[1], s[2]
-				t.Run(fmt.Sprintf("%v/%s", isa, name(m, k, n, ta, tb)), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%v/%s", level, name(m, k, n, ta, tb)), func(t *testing.T) {
 					rng := rand.New(rand.NewPCG(1, 2))
 					a := newOperand(m, k, 0, F32, ta, uniform(rng))
 					b := newOperand(k, n, 0, F32, tb, uniform(rng))
 					c := newOperand(m, n, 0, F32, false, uniform(rng))
 					want, scale := reference(m, n, k, a, b, c, false)
-					sequential(t, NewPlan(m, n, k, F32, F32, F32, ta, tb, Options{ISA: isa}), &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix}, rng)
+					sequential(t, NewPlan(m, n, k, F32, F32, F32, ta, tb, Options{ISA: level}), &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix}, rng)
 					compare(t, m, n, k, c, want, scale, false)
 				})
 			}

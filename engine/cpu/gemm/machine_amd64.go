@@ -1,6 +1,13 @@
 package gemm
 
-import "golang.org/x/sys/cpu"
+import "github.com/snug-ml/snug/internal/isa"
+
+// machines are the kernels by the level that has them.
+var machines = map[isa.Level]*machine{
+	isa.AVX2:       &machineAVX2,
+	isa.AVX512:     &machineAVX512,
+	isa.AVX512BF16: &machineAVX512BF16,
+}
 
 var machineAVX512 = machine{
 	word: F32, mr: 12, nr: 32, exact: true,
@@ -55,34 +62,4 @@ var machineAVX2 = machine{
 	toWord:  [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
 	toF32:   [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
 	fromF32: [3]rowsFunc{copyRows(4), wholeRows(F32, BF16, rowsF32ToBF16AVX2), wholeRows(F32, F16, rowsF32ToF16AVX2)},
-}
-
-// detect asks golang.org/x/sys/cpu, which also checks that the operating
-// system saves the vector registers.
-func detect() []ISA {
-	x := &cpu.X86
-	all := []ISA{Portable, AVX2, AVX512, AVX512BF16}
-	switch {
-	case !x.HasAVX2 || !x.HasFMA || !x.HasBMI2 || !x.HasF16C:
-		return all[:1]
-	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasAVX512DQ:
-		return all[:2]
-	case !x.HasAVX512BF16:
-		return all[:3]
-	}
-	return all
-}
-
-// machineFor returns the kernels of a resolved level for words of the given
-// type. Levels without bfloat16 products multiply in float32.
-func machineFor(isa ISA, word DType) *machine {
-	switch {
-	case isa == AVX512BF16 && word == BF16:
-		return &machineAVX512BF16
-	case isa >= AVX512:
-		return &machineAVX512
-	case isa == AVX2:
-		return &machineAVX2
-	}
-	return &machinePortable
 }

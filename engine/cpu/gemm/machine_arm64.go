@@ -3,8 +3,15 @@ package gemm
 import (
 	"unsafe"
 
-	"github.com/snug-ml/snug/internal/armcpu"
+	"github.com/snug-ml/snug/internal/isa"
 )
+
+// machines are the kernels by the level that has them.
+var machines = map[isa.Level]*machine{
+	isa.NEON:       &machineNEON,
+	isa.NEONBF16:   &machineNEONBF16,
+	isa.NEONBFMMLA: &machineNEONBFMMLA,
+}
 
 // machineNEON packs whole vectors in assembly and what is left over in Go.
 var machineNEON = machine{
@@ -153,26 +160,4 @@ func groupsGo(from DType, width, elems int) panelFunc {
 			}
 		}
 	}
-}
-
-// detect returns the levels: every processor of arm64 has NEON.
-func detect() []ISA {
-	if armcpu.BF16() {
-		return []ISA{Portable, NEON, NEONBF16, NEONBFMMLA}
-	}
-	return []ISA{Portable, NEON}
-}
-
-// machineFor returns the kernels of a resolved level for words of the given
-// type. Levels without bfloat16 products multiply in float32.
-func machineFor(isa ISA, word DType) *machine {
-	switch {
-	case isa == NEONBFMMLA && word == BF16:
-		return &machineNEONBFMMLA
-	case isa == NEONBF16 && word == BF16:
-		return &machineNEONBF16
-	case isa >= NEON:
-		return &machineNEON
-	}
-	return &machinePortable
 }

@@ -2,7 +2,7 @@
 
 package gemm
 
-func detect() []ISA { return []ISA{Portable} }
+import "github.com/snug-ml/snug/internal/isa"
 
-// machineFor returns the kernels of a resolved level.
-func machineFor(ISA, DType) *machine { return &machinePortable }
+// machines: there is assembly for amd64 and arm64 only.
+var machines map[isa.Level]*machine

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // TestMapped: a product of mapped operands has the bits of the product of
@@ -16,8 +18,8 @@ func TestMapped(t *testing.T) {
 			dst[i] = 1.7*v*v - 0.3
 		}
 	}
-	for _, isa := range Levels() {
-		t.Run(isa.String(), func(t *testing.T) {
+	for _, level := range isa.Levels() {
+		t.Run(level.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				size := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 200))
 				m, n, k := size.Draw(t, "m"), size.Draw(t, "n"), size.Draw(t, "k")
@@ -28,7 +30,7 @@ func TestMapped(t *testing.T) {
 				transB := which == 1 && rapid.Bool().Draw(t, "transB")
 				gap := rapid.IntRange(0, 5)
 				opts := Options{
-					ISA:     isa,
+					ISA:     level,
 					Workers: rapid.IntRange(1, 64).Draw(t, "workers"),
 					Compute: rapid.SampledFrom([]DType{F32, BF16}).Draw(t, "compute"),
 					KC:      rapid.SampledFrom([]int{0, 16, 33, 150}).Draw(t, "kc"),

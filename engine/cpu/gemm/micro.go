@@ -3,6 +3,8 @@ package gemm
 import (
 	"slices"
 	"unsafe"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // Micro multiplies small blocks on the calling goroutine, for kernels that
@@ -18,8 +20,8 @@ type Micro struct {
 // bfloat16 pairs or quads: of quads if each of terms is a multiple of four. These
 // are the lengths along K of the operands that are not packed by columns: of a B
 // that is stored transposed and an A that is not. The others are padded with zeros.
-func NewMicro(isa ISA, word DType, terms ...int) Micro {
-	m := machineFor(isa.Resolve(), word)
+func NewMicro(level isa.Level, word DType, terms ...int) Micro {
+	m := machineFor(level.Resolve(), word)
 	if slices.ContainsFunc(terms, func(k int) bool { return k%4 != 0 }) {
 		return Micro{m, m.elems()}
 	}

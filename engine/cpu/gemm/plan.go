@@ -3,6 +3,8 @@ package gemm
 import (
 	"fmt"
 	"runtime"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // Library multiplies float32 matrices in place of the kernels: C (= or +=) op(A)·op(B), on
@@ -15,7 +17,7 @@ type Library interface {
 // Options adjust a [Plan]; the zero value is right for most uses. Only Compute,
 // ISA, Library and KC change results.
 type Options struct {
-	ISA ISA
+	ISA isa.Level
 	// Compute is the type the operands are multiplied in. The zero value, F32,
 	// converts bfloat16 operands in packing, unless both operands are BF16:
 	// those are multiplied as they are where the hardware can. BF16 rounds
@@ -80,7 +82,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 	if (a == BF16 && b == BF16 || opts.Compute == BF16) && a != F16 && b != F16 {
 		word = BF16
 	}
-	isa := opts.ISA.Resolve()
+	level := opts.ISA.Resolve()
 	if opts.ReadB != nil && opts.MapB != nil {
 		panic("gemm: an operand that a reader gives cannot be mapped")
 	}
@@ -88,9 +90,9 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		panic("gemm: an operand that is transposed cannot be mapped")
 	}
 	p := &Plan{
-		m: machineFor(isa, word), rows: m, cols: n, k: k, a: a, b: b, c: c,
+		m: machineFor(level, word), rows: m, cols: n, k: k, a: a, b: b, c: c,
 		transA: transA, accumulate: opts.Accumulate,
-		mapA: opts.MapA, mapB: opts.MapB, readB: opts.ReadB, wide: machineFor(isa, F32),
+		mapA: opts.MapA, mapB: opts.MapB, readB: opts.ReadB, wide: machineFor(level, F32),
 	}
 	if q := p.m.byQuads; q != nil && k%q.elems() == 0 {
 		p.m = q

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/internal/float16"
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // bits returns the stored bytes of an operand.
@@ -21,7 +22,7 @@ func (o *operand) bits() []byte { return slices.Clone(o.mem.data) }
 func TestDeterministic(t *testing.T) {
 	const m, n, k = 150, 170, 700
 	rng := rand.New(rand.NewPCG(3, 4))
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, typ := range []DType{F32, BF16, F16} {
 			a := newOperand(m, k, 0, typ, false, uniform(rng))
 			b := newOperand(k, n, 0, typ, false, uniform(rng))
@@ -30,7 +31,7 @@ func TestDeterministic(t *testing.T) {
 				{Workers: 1}, {Workers: 2}, {Workers: 3}, {Workers: 64},
 				{MB: 20, NB: 64}, {MB: 1, NB: 1}, {SharedLimit: 1},
 			} {
-				o.ISA = isa
+				o.ISA = level
 				c := newOperand(m, n, 0, typ, false, uniform(rng))
 				p := NewPlan(m, n, k, typ, typ, typ, false, false, o)
 				args := &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix}
@@ -46,15 +47,15 @@ func TestDeterministic(t *testing.T) {
 					want = got
 				}
 				if !slices.Equal(got, want) {
-					t.Errorf("%v %v: options %+v change the bits of C", isa, typ, o)
+					t.Errorf("%v %v: options %+v change the bits of C", level, typ, o)
 				}
 			}
 			for _, rows := range []int{1, 5, 47, 100} {
 				c := newOperand(rows, n, 0, typ, false, uniform(rng))
-				p := NewPlan(rows, n, k, typ, typ, typ, false, false, Options{ISA: isa})
+				p := NewPlan(rows, n, k, typ, typ, typ, false, false, Options{ISA: level})
 				sequential(t, p, &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix}, rng)
 				if got := c.bits(); !slices.Equal(got, want[:len(got)]) {
-					t.Errorf("%v %v: the first %d of %d rows alone have other bits", isa, typ, rows, m)
+					t.Errorf("%v %v: the first %d of %d rows alone have other bits", level, typ, rows, m)
 				}
 			}
 		}
@@ -94,7 +95,7 @@ func (e *marks) Streams() []Stream {
 // once, after its last term and before it is rounded.
 func TestEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, typ := range []DType{F32, BF16, F16} {
 			for _, s := range [][3]int{{1, 1, 1}, {37, 70, 1200}, {130, 200, 64}} {
 				m, n, k := s[0], s[1], s[2]
@@ -106,11 +107,11 @@ func TestEpilogue(t *testing.T) {
 					want[i]++
 				}
 				e := &marks{n: n, count: make([]int, m*n)}
-				p := NewPlan(m, n, k, F32, F32, typ, true, true, Options{ISA: isa, Workers: 8, SharedLimit: 64 << 10})
+				p := NewPlan(m, n, k, F32, F32, typ, true, true, Options{ISA: level, Workers: 8, SharedLimit: 64 << 10})
 				sequential(t, p, &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix, Epilogue: e}, rng)
 				for i, got := range e.count {
 					if got != 1 {
-						t.Fatalf("%v %v %v: element %d,%d finished %d times", isa, typ, s, i/n, i%n, got)
+						t.Fatalf("%v %v %v: element %d,%d finished %d times", level, typ, s, i/n, i%n, got)
 					}
 				}
 				compare(t, m, n, k, c, want, scale, false)
@@ -123,7 +124,7 @@ func TestEpilogue(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	const m, n, k = 60, 70, 80
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, typ := range []DType{F32, BF16, F16} {
 			for flags := range 4 {
 				ta, tb := flags&1 != 0, flags&2 != 0
@@ -133,7 +134,7 @@ func TestNoAllocation(t *testing.T) {
 					C:        newOperand(m, n, 0, typ, false, uniform(rng)).Matrix,
 					Epilogue: &marks{n: n, count: make([]int, m*n)},
 				}
-				p := NewPlan(m, n, k, typ, typ, typ, ta, tb, Options{ISA: isa})
+				p := NewPlan(m, n, k, typ, typ, typ, ta, tb, Options{ISA: level})
 				shared, worker := newGuarded(p.SharedBytes()).data, newGuarded(p.WorkerBytes()).data
 				got := testing.AllocsPerRun(3, func() {
 					for phase := range p.Phases() {
@@ -143,7 +144,7 @@ func TestNoAllocation(t *testing.T) {
 					}
 				})
 				if got != 0 {
-					t.Errorf("%v %v %s: %v allocations", isa, typ, name(m, k, n, ta, tb), got)
+					t.Errorf("%v %v %s: %v allocations", level, typ, name(m, k, n, ta, tb), got)
 				}
 			}
 		}
@@ -167,16 +168,16 @@ func TestConversions(t *testing.T) {
 		halves[h] = uint16(h)
 	}
 	floats = append(floats, 1, 2, 3)
-	for at := range 2 * (len(Levels()) - 1) {
-		isa := Levels()[1+at/2]
-		m := machineFor(isa, []DType{F32, BF16}[at%2])
+	for at := range 2 * (len(isa.Levels()) - 1) {
+		level := isa.Levels()[1+at/2]
+		m := machineFor(level, []DType{F32, BF16}[at%2])
 		for _, typ := range []DType{BF16, F16} {
 			wide, wantWide := make([]float32, len(halves)), make([]float32, len(halves))
 			m.toF32[typ](1, len(halves), bytes(halves), 0, bytes(wide), 0)
 			rowsGo(typ, F32)(1, len(halves), bytes(halves), 0, bytes(wantWide), 0)
 			for i := range wide {
 				if math.Float32bits(wide[i]) != math.Float32bits(wantWide[i]) {
-					t.Fatalf("%v: %v %#04x widens to %v, want %v", isa, typ, halves[i], wide[i], wantWide[i])
+					t.Fatalf("%v: %v %#04x widens to %v, want %v", level, typ, halves[i], wide[i], wantWide[i])
 				}
 			}
 			narrow, wantNarrow := make([]uint16, len(floats)), make([]uint16, len(floats))
@@ -184,7 +185,7 @@ func TestConversions(t *testing.T) {
 			rowsGo(F32, typ)(1, len(floats), bytes(floats), 0, bytes(wantNarrow), 0)
 			for i := range narrow {
 				if narrow[i] != wantNarrow[i] {
-					t.Fatalf("%v: %v (%#08x) rounds to %v %#04x, want %#04x", isa, floats[i], math.Float32bits(floats[i]), typ, narrow[i], wantNarrow[i])
+					t.Fatalf("%v: %v (%#08x) rounds to %v %#04x, want %#04x", level, floats[i], math.Float32bits(floats[i]), typ, narrow[i], wantNarrow[i])
 				}
 			}
 		}
@@ -197,14 +198,14 @@ func bytes[T any](s []T) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(
 func TestMicro(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	const m, n, k = 50, 75, 40
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, word := range []DType{F32, BF16} {
 			for _, typ := range []DType{F32, BF16} {
 				for flags := range 8 {
 					ta, tb := flags&1 != 0, flags&2 != 0
-					u, head := NewMicro(isa, word, 6), 6 // of pairs
+					u, head := NewMicro(level, word, 6), 6 // of pairs
 					if flags&4 != 0 {
-						u, head = NewMicro(isa, word, k), 8
+						u, head = NewMicro(level, word, k), 8
 					}
 					a := newOperand(m, k, 3, typ, ta, uniform(rng))
 					b := newOperand(k, n, 3, typ, tb, uniform(rng))
@@ -228,7 +229,7 @@ func TestMicro(t *testing.T) {
 					u.Mul(m-top, n-split, k, &rest, panels.Rest(u, 0, split), at(top, split), c.Stride, true)
 					packedA.check(t, "packed A")
 					packedB.check(t, "packed B")
-					t.Run(fmt.Sprintf("%v/%v/%d/%v/%s", isa, word, u.Unit(), typ, name(m, k, n, ta, tb)), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%v/%v/%d/%v/%s", level, word, u.Unit(), typ, name(m, k, n, ta, tb)), func(t *testing.T) {
 						compare(t, m, n, k, c, want, scale, word != typ && u.Word() == BF16)
 					})
 				}
@@ -243,10 +244,10 @@ func TestPackParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	const m, n = 41, 75
 	parts := []int{7, 12, 1, 9}
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, word := range []DType{F32, BF16} {
 			for _, typ := range []DType{F32, BF16, F16} {
-				u := NewMicro(isa, word)
+				u := NewMicro(level, word)
 				if typ == F16 && u.Word() == BF16 {
 					continue // float16 is multiplied in float32
 				}
@@ -273,7 +274,7 @@ func TestPackParts(t *testing.T) {
 				packedA.check(t, "packed A")
 				packedB.check(t, "packed B")
 				u.Mul(m, n, words*u.Elems(), &left, right, (*float32)(c.Matrix.at(0, 0)), c.Stride, false)
-				t.Run(fmt.Sprintf("%v/%v/%v", isa, word, typ), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%v/%v/%v", level, word, typ), func(t *testing.T) {
 					compare(t, m, n, k, c, want, scale, typ != word && u.Word() == BF16)
 				})
 			}
@@ -285,14 +286,14 @@ func TestPackParts(t *testing.T) {
 // and a part is within one block of K.
 func TestSeeA(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 4))
-	for _, isa := range Levels() {
+	for _, level := range isa.Levels() {
 		for _, s := range [][3]int{{1, 1, 1}, {150, 170, 1100}, {400, 1500, 70}} {
 			for _, typ := range []DType{F32, BF16} {
 				m, n, k := s[0], s[1], s[2]
 				a := newOperand(m, k, 0, typ, true, uniform(rng))
 				b := newOperand(k, n, 0, typ, false, uniform(rng))
 				c := newOperand(m, n, 0, F32, false, uniform(rng))
-				p := NewPlan(m, n, k, typ, typ, F32, true, false, Options{ISA: isa, Workers: 2, SharedLimit: 256 << 10})
+				p := NewPlan(m, n, k, typ, typ, F32, true, false, Options{ISA: level, Workers: 2, SharedLimit: 256 << 10})
 				count, block := make([]int, m*k), make([]int, k)
 				sequential(t, p, &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix, SeeA: func(kb, k0, k1, i0, i1 int) {
 					for x := k0; x < k1; x++ {
@@ -304,11 +305,11 @@ func TestSeeA(t *testing.T) {
 				}}, rng)
 				for i, got := range count {
 					if got != 1 {
-						t.Fatalf("%v %v: element (%d, %d) was seen %d times", isa, s, i/k, i%k, got)
+						t.Fatalf("%v %v: element (%d, %d) was seen %d times", level, s, i/k, i%k, got)
 					}
 				}
 				if !slices.IsSorted(block) || block[k-1] != p.Blocks()-1 {
-					t.Fatalf("%v %v: blocks of K %v, want %d in order", isa, s, block, p.Blocks())
+					t.Fatalf("%v %v: blocks of K %v, want %d in order", level, s, block, p.Blocks())
 				}
 			}
 		}

@@ -8,12 +8,14 @@ import (
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/internal/isa"
 )
 
 // TestQuads: by the architecture manual BFMMLA adds two dot products of pairs as two
 // BFDOT do, so both levels give the same bits, also of what underflows or overflows.
 func TestQuads(t *testing.T) {
-	if !slices.Contains(Levels(), NEONBFMMLA) {
+	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor does not multiply bf16")
 	}
 	f := func(dst, x []float32) {
@@ -51,24 +53,24 @@ func TestQuads(t *testing.T) {
 			}
 		}
 		seed := rng.Uint64()
-		product := func(isa ISA) []byte {
+		product := func(level isa.Level) []byte {
 			rng := rand.New(rand.NewPCG(seed, 2))
 			c := newOperand(m, n, 1, tc, false, uniform(rng))
-			opts.ISA = isa
+			opts.ISA = level
 			p := NewPlan(m, n, k, ta, tb, tc, transA, transB, opts)
-			if p.m.quads != (isa == NEONBFMMLA) {
-				t.Fatalf("%v multiplies quads: %v", isa, p.m.quads)
+			if p.m.quads != (level == isa.NEONBFMMLA) {
+				t.Fatalf("%v multiplies quads: %v", level, p.m.quads)
 			}
 			sequential(t, p, &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix, Bias: bias.Data}, rng)
 			return c.bits()
 		}
-		want := product(NEONBF16)
-		if !slices.Equal(product(NEONBFMMLA), want) {
+		want := product(isa.NEONBF16)
+		if !slices.Equal(product(isa.NEONBFMMLA), want) {
 			t.Fatalf("BFDOT and BFMMLA give other bits")
 		}
 		if opts.ReadB != nil {
 			opts.ReadB = nil
-			if !slices.Equal(product(NEONBFMMLA), want) {
+			if !slices.Equal(product(isa.NEONBFMMLA), want) {
 				t.Fatalf("B has other bits when a reader gives it")
 			}
 		}
@@ -77,7 +79,7 @@ func TestQuads(t *testing.T) {
 
 // TestQuadsMicro: so they do in a Micro, whose A is read in rows, packed or not, and in parts.
 func TestQuadsMicro(t *testing.T) {
-	if !slices.Contains(Levels(), NEONBFMMLA) {
+	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor does not multiply bf16")
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,10 +98,10 @@ func TestQuadsMicro(t *testing.T) {
 		spread := rapid.SampledFrom([]int{0, 20, 90}).Draw(t, "spread")
 		fill := func(int, int) float64 { return math.Ldexp(2*rng.Float64()-1, rng.IntN(2*spread+1)-spread) }
 		a, b := newOperand(m, k, 1, ta, transA, fill), newOperand(k, n, 1, tb, transB, fill)
-		product := func(isa ISA) []byte {
-			u := NewMicro(isa, BF16)
-			if u.m.quads != (isa == NEONBFMMLA) || u.Unit() != 4 {
-				t.Fatalf("%v multiplies quads: %v, unit %d", isa, u.m.quads, u.Unit())
+		product := func(level isa.Level) []byte {
+			u := NewMicro(level, BF16)
+			if u.m.quads != (level == isa.NEONBFMMLA) || u.Unit() != 4 {
+				t.Fatalf("%v multiplies quads: %v, unit %d", level, u.m.quads, u.Unit())
 			}
 			c := newOperand(m, n, 1, F32, false, func(i, j int) float64 { return float64(i - j) })
 			packedA, packedB := newGuarded(u.BlockBytes(m, k, ta, transA)), newGuarded(u.PackedBytes(k, n))
@@ -125,7 +127,7 @@ func TestQuadsMicro(t *testing.T) {
 			c.mem.check(t, "C")
 			return c.bits()
 		}
-		if !slices.Equal(product(NEONBFMMLA), product(NEONBF16)) {
+		if !slices.Equal(product(isa.NEONBFMMLA), product(isa.NEONBF16)) {
 			t.Fatalf("BFDOT and BFMMLA give other bits")
 		}
 	})

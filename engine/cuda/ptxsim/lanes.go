@@ -1,6 +1,9 @@
 package ptxsim
 
-import "github.com/snug-ml/snug/internal/simd"
+import (
+	"github.com/snug-ml/snug/internal/isa"
+	"github.com/snug-ml/snug/internal/simd"
+)
 
 //go:generate go -C ../../../tools/asm/ptxsim run . -out ../../../engine/cuda/ptxsim/lanes_amd64.s -stubs ../../../engine/cuda/ptxsim/lanes_amd64.go -pkg ptxsim
 
@@ -24,7 +27,7 @@ var (
 )
 
 func init() {
-	if simd.Active() != simd.Portable {
+	if simd.Active() != isa.Portable {
 		useAssembly()
 	}
 }

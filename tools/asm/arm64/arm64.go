@@ -20,6 +20,7 @@ const (
 	fromLane              // d, n[lane]
 	fromWord              // d, w: a general register
 	laneWord              // w, n[lane]: a general register is written
+	lookup                // d, { n, n+1 }, m
 	none                  // d
 )
 
@@ -41,6 +42,18 @@ var instructions = map[string]instruction{
 	"BFCVTN2": {0x4ea16800, two, "bfcvtn2 %d.8h, %n.4s", 0},
 
 	"MOVI0": {0x6f00e400, none, "movi %d.2d, #0", 0},
+
+	"FCMGT0S": {0x4ea0c800, two, "fcmgt %d.4s, %n.4s, #0.0", 0},
+	"FCMGE0S": {0x6ea0c800, two, "fcmge %d.4s, %n.4s, #0.0", 0},
+	"FCMEQ0S": {0x4ea0d800, two, "fcmeq %d.4s, %n.4s, #0.0", 0},
+	"FCMLE0S": {0x6ea0d800, two, "fcmle %d.4s, %n.4s, #0.0", 0},
+	"FCMLT0S": {0x4ea0e800, two, "fcmlt %d.4s, %n.4s, #0.0", 0},
+	"CMLT0S":  {0x4ea0a800, two, "cmlt %d.4s, %n.4s, #0", 0},
+
+	"ADDHN":  {0x0e604000, three, "addhn %d.4h, %n.4s, %m.4s", 0},
+	"SHRN16": {0x0f108400, two, "shrn %d.4h, %n.4s, #16", 0},
+	"USRA31": {0x6f211400, two, "usra %d.4s, %n.4s, #31", 0},
+	"TBL2":   {0x4e002000, lookup, "tbl %d.16b, { %n.16b, %1.16b }, %m.16b", 0},
 
 	"SHLL16": {0x2e613800, two, "shll %d.4s, %n.4h, #16", 0},
 	"FCVTL":  {0x0e217800, two, "fcvtl %d.4s, %n.4h", 0},
@@ -86,9 +99,9 @@ func init() {
 		of   string // arrangements
 	}{
 		{"FADD", 0x4e20d400, "SD"}, {"FSUB", 0x4ea0d400, "SD"}, {"FMUL", 0x6e20dc00, "SD"}, {"FDIV", 0x6e20fc00, "SD"},
-		{"FMLA", 0x4e20cc00, "S"}, {"FMLS", 0x4ea0cc00, "S"},
+		{"FMLA", 0x4e20cc00, "S"}, {"FMLS", 0x4ea0cc00, "S"}, {"FMAX", 0x4e20f400, "S"}, {"FMIN", 0x4ea0f400, "S"},
 		{"FCMEQ", 0x4e20e400, "S"}, {"FCMGE", 0x6e20e400, "S"}, {"FCMGT", 0x6ea0e400, "S"},
-		{"ADD", 0x4ea08400, "SD"}, {"SUB", 0x6ea08400, "S"},
+		{"ADD", 0x4ea08400, "SD"}, {"SUB", 0x6ea08400, "S"}, {"MLA", 0x4ea09400, "S"},
 		{"SMAX", 0x4ea06400, "S"}, {"SMIN", 0x4ea06c00, "S"}, {"CMEQ", 0x6ea08c00, "S"},
 		{"CMHI", 0x6ea03400, "S"},
 		{"AND", 0x4e201c00, "B"}, {"ORR", 0x4ea01c00, "B"}, {"EOR", 0x6e201c00, "B"}, {"BIC", 0x4e601c00, "B"},
@@ -132,7 +145,7 @@ func Encode(name string, operands ...int) (word uint32, text string) {
 	if !ok {
 		panic("arm64: no instruction named " + name)
 	}
-	want := map[form]int{three: 3, two: 2, left: 3, right: 3, byElement: 3, fromLane: 3, fromWord: 2, laneWord: 3, none: 1}[in.form]
+	want := map[form]int{three: 3, lookup: 3, two: 2, left: 3, right: 3, byElement: 3, fromLane: 3, fromWord: 2, laneWord: 3, none: 1}[in.form]
 	if len(operands) != want {
 		panic(fmt.Sprintf("arm64: %s has %d operands, not %d", name, want, len(operands)))
 	}
@@ -143,7 +156,7 @@ func Encode(name string, operands ...int) (word uint32, text string) {
 		word |= uint32(o[1]) << 5
 	}
 	switch in.form {
-	case three, byElement:
+	case three, lookup, byElement:
 		word |= uint32(o[2]) << 16
 	case left:
 		word |= uint32(in.size+o[2]) << 16
@@ -161,6 +174,6 @@ func Encode(name string, operands ...int) (word uint32, text string) {
 	if in.form == laneWord {
 		d = fmt.Sprint(o[0])
 	}
-	text = strings.NewReplacer("%d.scalar", fmt.Sprintf("s%d", o[0]), "%d", d, "%n", n, "%m", vector(o[2]), "%i", fmt.Sprint(o[2])).Replace(in.text)
+	text = strings.NewReplacer("%d.scalar", fmt.Sprintf("s%d", o[0]), "%d", d, "%n", n, "%1", vector((o[1]+1)%32), "%m", vector(o[2]), "%i", fmt.Sprint(o[2])).Replace(in.text)
 	return word, text
 }

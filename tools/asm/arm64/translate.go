@@ -269,6 +269,10 @@ func (t *translator) instruction(i *ir.Instruction) {
 	}
 	if name, ok := threes[i.Opcode]; ok {
 		d := number(o[2])
+		if name == "EORB" && sameRegister(o[0], o[1]) {
+			t.v("MOVI0", d) // which waits for nothing
+			return
+		}
 		t.v(name, d, t.vector(o[1], load, scratch), t.vector(o[0], load, scratch+1))
 		return
 	}
@@ -281,6 +285,9 @@ func (t *translator) instruction(i *ir.Instruction) {
 		return
 	}
 	switch i.Opcode {
+	case "TBL2":
+		t.goes("FLDPQ %s, (F%d, F%d)", t.address(o[0].(operand.Mem)), scratch, scratch+1)
+		t.v("TBL2", number(o[2]), scratch, number(o[1]))
 	case "VANDNPS": // d = ^n & m
 		t.v("BICB", number(o[2]), t.vector(o[0], "FMOVQ", scratch), number(o[1]))
 	case "VMINPS", "VMAXPS", "VMINSS", "VMAXSS": // n < m ? n : m, n > m ? n : m
@@ -314,8 +321,33 @@ func (t *translator) instruction(i *ir.Instruction) {
 		}
 		t.compare(immediate(o[0]), t.vector(o[2], load, scratch), t.vector(o[1], load, scratch+1), number(o[3]))
 	default:
+		t.native(i)
+	}
+}
+
+// native writes an instruction of arm64 that goes by its own name; the last operand is what
+// it writes. One in memory is as long as what the instruction reads of a register.
+func (t *translator) native(i *ir.Instruction) {
+	if _, ok := instructions[i.Opcode]; !ok {
 		panic(unknown(fmt.Sprintf("%s has no counterpart on arm64", i.Opcode)))
 	}
+	load := "FMOVQ"
+	if i.Opcode == "SHLL16" {
+		load = "FMOVD"
+	}
+	last := len(i.Operands) - 1
+	numbers := []int{number(i.Operands[last])}
+	for k, o := range i.Operands[:last] {
+		numbers = append(numbers, t.vector(o, load, scratch+k))
+	}
+	t.v(i.Opcode, numbers...)
+}
+
+// sameRegister reports whether both operands are one register.
+func sameRegister(a, b operand.Op) bool {
+	x, ok := a.(reg.Register)
+	y, also := b.(reg.Register)
+	return ok && also && number(x) == number(y)
 }
 
 // move copies a vector.
@@ -436,6 +468,10 @@ func (t *translator) moved(i *ir.Instruction) bool {
 		for lane := range 4 {
 			t.v("UMOVS", tmp+1, index, lane)
 			t.goes("ADD R%d<<2, R%d, R%d", tmp+1, tmp, tmp+1)
+			if lane == 0 {
+				t.goes("FMOVS (R%d), F%d", tmp+1, scratch) // the whole register: nothing of what was in it is waited for
+				continue
+			}
 			t.goes("VLD1 (R%d), V%d.S[%d]", tmp+1, scratch, lane)
 		}
 		t.move(d, scratch)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/snug-ml/snug/tools/asm/sets"
 )
 
 // TestCommitted checks that the files in engine/cpu/attention are what this program writes.
@@ -20,6 +22,14 @@ func TestCommitted(t *testing.T) {
 		_, rest, _ := bytes.Cut(text, []byte("\n"))
 		return rest
 	}
+	same := func(paths ...string) {
+		for _, path := range paths {
+			committed := filepath.Join("../../../engine/cpu/attention", filepath.Base(path))
+			if !bytes.Equal(body(path), body(committed)) {
+				t.Errorf("%s is stale: run go generate ./engine/cpu/attention", committed)
+			}
+		}
+	}
 	for _, file := range []string{"rows512_amd64", "rows256_amd64", "rows128_arm64"} {
 		dir := t.TempDir()
 		assembly, stubs := filepath.Join(dir, file+".s"), filepath.Join(dir, file+".go")
@@ -28,11 +38,15 @@ func TestCommitted(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
-		for _, path := range []string{assembly, stubs} {
-			committed := filepath.Join("../../../engine/cpu/attention", filepath.Base(path))
-			if !bytes.Equal(body(path), body(committed)) {
-				t.Errorf("%s is stale: run go generate ./engine/cpu/attention", committed)
-			}
-		}
+		same(assembly, stubs)
 	}
+	dir := t.TempDir()
+	if err := writeTables(dir); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(tables) != len(sets.Ports)+1 {
+		t.Fatalf("%d tables: %v", len(tables), err)
+	}
+	same(tables...)
 }

@@ -17,14 +17,14 @@ func (v *simd) each(label string, n, at reg.GPVirtual, body func(tail bool, k ma
 	v.JLT(LabelRef(label + "tail"))
 	v.Label(label)
 	body(false, mask{})
-	v.ADDQ(Imm(uint64(v.bytes())), at)
+	v.ADDQ(Imm(uint64(v.Bytes)), at)
 	v.SUBQ(Imm(uint64(v.lanes)), left)
 	v.JGE(LabelRef(label))
 	v.Label(label + "tail")
 	v.ADDQ(Imm(uint64(v.lanes)), left)
 	v.JZ(LabelRef(label + "end"))
 	body(true, v.mask(left))
-	v.ADDQ(Imm(uint64(v.bytes())), at)
+	v.ADDQ(Imm(uint64(v.Bytes)), at)
 	v.Label(label + "end")
 }
 
@@ -65,7 +65,7 @@ func (v *simd) clear(label string, at, end reg.GPVirtual, rows ...reg.GPVirtual)
 	for _, r := range rows {
 		v.VMOVUPS(z, v.at(r, at))
 	}
-	v.ADDQ(Imm(uint64(v.bytes())), at)
+	v.ADDQ(Imm(uint64(v.Bytes)), at)
 	v.JMP(LabelRef(label))
 	v.Label(label + "end")
 }
@@ -90,7 +90,7 @@ func (v *simd) softmaxRows() {
 				if tail {
 					v.blend(x, v.reg(v.bits(infinity|1<<31)), k)
 				}
-				v.VMAXPS(x, top, top)
+				v.larger(x, top)
 			})
 			v.reduce(top, v.VMAXPS)
 			old, base := v.XMM(), v.XMM()
@@ -278,7 +278,7 @@ func (v *simd) maskRow() {
 	v.each("mask", n, at, func(tail bool, k mask) {
 		x, id := v.get(v.at(s, at), tail, k), v.get(v.at(segment, at), tail, k)
 		eq := mask{}
-		if v.wide() {
+		if v.Opmask {
 			eq.k = v.K()
 			v.VPCMPEQD(same, id, eq.k)
 		} else {

@@ -6,37 +6,28 @@ import (
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/snug-ml/snug/tools/asm/sets"
 )
 
-// simd emits code for one vector width: AVX-512 has 16 lanes, mask registers
-// and registers for constants, AVX2 has 8 lanes and keeps both in memory. NEON
-// code is AVX code of 4 lanes, which package arm64 translates.
+// simd emits code for one set of instructions.
 type simd struct {
 	*build.Context
-	suffix string
+	sets.Set
 	lanes  int
 	consts map[uint32]Op // of the function
 	data   map[string]Mem
 }
 
-func newSimd(suffix string, lanes int) *simd {
-	return &simd{Context: build.NewContext(), suffix: suffix, lanes: lanes, data: map[string]Mem{}}
+func newSimd(s sets.Set) *simd {
+	return &simd{Context: build.NewContext(), Set: s, lanes: s.Lanes(), data: map[string]Mem{}}
 }
 
-func (v *simd) wide() bool { return v.lanes == 16 }
-func (v *simd) neon() bool { return v.lanes == 4 }
-func (v *simd) bytes() int { return 4 * v.lanes }
-
 func (v *simd) vec() reg.VecVirtual {
-	switch {
-	case v.wide():
-		return v.ZMM()
-	case v.neon():
-		return v.XMM()
-	}
-	return v.YMM()
+	return v.Vec(map[int]reg.Spec{16: reg.S128, 32: reg.S256, 64: reg.S512}[v.Bytes])
 }
 
 // words returns memory that holds the words, declared once.
@@ -54,7 +45,7 @@ func (v *simd) words(name string, words ...uint32) Mem {
 }
 
 func (v *simd) zero(z reg.VecVirtual) {
-	if v.wide() {
+	if v.Opmask {
 		v.VPXORD(z, z, z)
 	} else {
 		v.VPXOR(z, z, z)
@@ -64,11 +55,11 @@ func (v *simd) zero(z reg.VecVirtual) {
 // text starts a function; constants are loaded once in each.
 func (v *simd) text(name, signature, doc string) {
 	v.consts = map[uint32]Op{}
-	v.Function(name + v.suffix)
+	v.Function(name + v.Level)
 	v.Attributes(attr.NOSPLIT)
 	v.SignatureExpr(signature)
 	v.Pragma("noescape")
-	v.Doc(name + v.suffix + " " + doc)
+	v.Doc(name + v.Level + " " + doc)
 }
 
 func (v *simd) end() {
@@ -83,8 +74,8 @@ func (v *simd) bits(x uint32) Op {
 	if op, ok := v.consts[x]; ok {
 		return op
 	}
-	if v.wide() {
-		g, z := v.GP32(), v.ZMM()
+	if v.Broadcast {
+		g, z := v.GP32(), v.vec()
 		v.MOVL(U32(x), g)
 		v.VPBROADCASTD(g, z)
 		v.consts[x] = z
@@ -120,7 +111,7 @@ type mask struct {
 }
 
 func (v *simd) mask(n reg.GPVirtual) mask {
-	if v.wide() {
+	if v.Opmask {
 		bits := v.GP32()
 		v.MOVL(I32(-1), bits)
 		v.BZHIL(n.As32(), bits, bits)
@@ -144,7 +135,7 @@ func (v *simd) prefixMask() Mem {
 // load reads the masked lanes, 0 elsewhere, touching nothing beyond them.
 func (v *simd) load(m Mem, k mask) reg.VecVirtual {
 	z := v.vec()
-	if v.wide() {
+	if v.Opmask {
 		v.VMOVUPS_Z(m, k.k, z)
 	} else {
 		v.VMASKMOVPS(m, k.y, z)
@@ -153,7 +144,7 @@ func (v *simd) load(m Mem, k mask) reg.VecVirtual {
 }
 
 func (v *simd) store(z reg.VecVirtual, m Mem, k mask) {
-	if v.wide() {
+	if v.Opmask {
 		v.VMOVUPS(z, k.k, m)
 	} else {
 		v.VMASKMOVPS(z, k.y, m)
@@ -162,7 +153,7 @@ func (v *simd) store(z reg.VecVirtual, m Mem, k mask) {
 
 // keep clears the lanes outside the mask.
 func (v *simd) keep(z reg.VecVirtual, k mask) {
-	if v.wide() {
+	if v.Opmask {
 		v.VMOVAPS_Z(z, k.k, z)
 	} else {
 		v.VANDPS(k.y, z, z)
@@ -171,7 +162,7 @@ func (v *simd) keep(z reg.VecVirtual, k mask) {
 
 // blend puts other in the lanes outside the mask.
 func (v *simd) blend(z reg.VecVirtual, other reg.VecVirtual, k mask) {
-	if v.wide() {
+	if v.Opmask {
 		v.VBLENDMPS(z, other, k.k, z)
 	} else {
 		v.VBLENDVPS(k.y, z, other, z)
@@ -181,13 +172,13 @@ func (v *simd) blend(z reg.VecVirtual, other reg.VecVirtual, k mask) {
 // reduce combines the lanes of z in a fixed order; lane 0 has the result.
 func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) {
 	y := z.AsY()
-	if v.wide() {
+	if v.Bytes >= 64 {
 		t := v.YMM()
 		v.VEXTRACTF64X4(Imm(1), z, t)
 		op(t, y, y)
 	}
 	x, t := z.AsX(), v.XMM()
-	if !v.neon() {
+	if v.Bytes >= 32 {
 		v.VEXTRACTF128(Imm(1), y, t)
 		op(t, x, x)
 	}
@@ -197,10 +188,32 @@ func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) {
 	op(t, x, x)
 }
 
-// mulAdd returns p*x + c, rounded once. It changes p, but in NEON code, whose
-// instructions add to c.
+// larger sets top to the larger of it and x, atLeast x to what it is held above. NaN may
+// stay in top, and stays in x.
+func (v *simd) larger(x, top reg.VecVirtual) {
+	if v.PassNaN {
+		v.fmax(x, top, top)
+	} else {
+		v.VMAXPS(x, top, top)
+	}
+}
+
+func (v *simd) atLeast(low, x reg.VecVirtual) {
+	if v.PassNaN {
+		v.fmax(low, x, x)
+	} else {
+		v.VMAXPS(x, low, x)
+	}
+}
+
+// fmax emits an instruction of arm64 that AVX has no counterpart of.
+func (v *simd) fmax(x, y, d reg.VecVirtual) {
+	v.Instruction(&ir.Instruction{Opcode: "FMAXS", Operands: []Op{x, y, d}, Inputs: []Op{x, y}, Outputs: []Op{d}})
+}
+
+// mulAdd returns p*x + c, rounded once. It may change p.
 func (v *simd) mulAdd(p, x reg.VecVirtual, c Op) reg.VecVirtual {
-	if v.neon() {
+	if v.Addend {
 		d := v.reg(c)
 		v.VFMADD231PS(x, p, d)
 		return d
@@ -210,8 +223,8 @@ func (v *simd) mulAdd(p, x reg.VecVirtual, c Op) reg.VecVirtual {
 }
 
 // exp replaces x <= 0 by its exponential, within 1.5 units in the last place
-// (tested); AVX2 and NEON give 0 for x < -87.3, where results are denormal. -Inf gives
-// 0 and NaN stays NaN.
+// (tested); where there are no instructions for exponents, by 0 for x < -87.3, where results
+// are denormal. -Inf gives 0 and NaN stays NaN.
 //
 // x = n*ln2 + r with |r| <= ln2/2, the two-step reduction of Cody and Waite;
 // exp(r) = 1 + r + r^2*q(r), q the minimax polynomial of degree 4 for the
@@ -219,16 +232,16 @@ func (v *simd) mulAdd(p, x reg.VecVirtual, c Op) reg.VecVirtual {
 func (v *simd) exp(x reg.VecVirtual) {
 	n, q, sq := v.vec(), v.vec(), v.vec()
 	var under mask
-	if v.wide() {
+	if v.Exponents {
 		v.VMAXPS(x, v.f(-104).(reg.VecVirtual), x) // NaN is kept: the last source wins
 	} else {
 		low := v.reg(v.f(-87.33654))
 		under.y = v.vec()
 		v.VCMPPS(Imm(0x15), low, x, under.y) // not less than, true for NaN
-		v.VMAXPS(x, low, x)
+		v.atLeast(low, x)
 	}
 	v.VMULPS(v.f(math.Log2E), x, n)
-	if v.wide() {
+	if v.Exponents {
 		v.VRNDSCALEPS(Imm(0), n, n)
 	} else {
 		v.VROUNDPS(Imm(0), n, n)
@@ -242,7 +255,7 @@ func (v *simd) exp(x reg.VecVirtual) {
 	v.VMULPS(x, x, sq)
 	q = v.mulAdd(q, sq, x)
 	v.VADDPS(v.f(1), q, q)
-	if v.wide() {
+	if v.Exponents {
 		v.VSCALEFPS(n, q, x)
 		return
 	}

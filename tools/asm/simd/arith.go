@@ -9,11 +9,8 @@ var (
 	codeMul = binary(light, "a b", func(a *asm, x, y vec) vec { return a.mul(x, y) })
 	codeDiv = binary(2, "a b", func(a *asm, x, y vec) vec { return a.div(x, y) })
 
-	// The instructions return y if either is NaN; a NaN in x is put back.
-	codeMin = binary(2, "a b", func(a *asm, x, y vec) vec {
-		return a.blend(a.cmp(unord, x, x), x, a.min(x, y))
-	})
-	codeMax = binary(2, "a b", (*asm).larger)
+	codeMin = binary(2, "a b", func(a *asm, x, y vec) vec { return a.smaller(x, y) })
+	codeMax = binary(2, "a b", func(a *asm, x, y vec) vec { return a.larger(x, y) })
 
 	codeAddScalar = withScalar("a", func(a *asm, x vec) vec { return a.add(x, a.scalars["s"]) })
 	codeMulScalar = withScalar("a", func(a *asm, x vec) vec { return a.mul(x, a.scalars["s"]) })
@@ -27,22 +24,22 @@ var (
 	codeRecip  = unary(2, func(a *asm, x vec) vec { return a.div(a.kreg(1), x) })
 
 	codeGreaterZero = unary(light, func(a *asm, x vec) vec {
-		return a.keep(a.cmp(gt, x, a.zero()), a.k(1))
+		return a.keep(a.cmpZero(gt, x), a.k(1))
 	})
 	codeSelect = each(2, "dst", "mask a b", one(func(a *asm, in []vec) vec {
-		return a.blend(a.cmp(neq, in[0], a.zero()), in[1], in[2])
+		return a.blend(a.cmpZero(neq, in[0]), in[1], in[2])
 	}))
 	codeFill = each(light, "dst", "", one(func(a *asm, _ []vec) vec { return a.scalars["v"] }))
 
-	codeRelu     = unary(light, func(a *asm, x vec) vec { return a.max(a.zero(), x) })
+	codeRelu     = unary(light, (*asm).positive)
 	codeReluGrad = binary(light, "x dy", func(a *asm, x, dy vec) vec {
-		return a.drop(a.cmp(le, x, a.zero()), dy)
+		return a.drop(a.cmpZero(le, x), dy)
 	})
 	codeLeakyRelu = unary(2, func(a *asm, x vec) vec {
-		return a.blend(a.cmp(gt, x, a.zero()), x, a.mul(x, a.scalars["slope"]))
+		return a.blend(a.cmpZero(gt, x), x, a.mul(x, a.scalars["slope"]))
 	})
 	codeLeakyReluGrad = binary(2, "x dy", func(a *asm, x, dy vec) vec {
-		return a.blend(a.cmp(gt, x, a.zero()), dy, a.mul(dy, a.scalars["slope"]))
+		return a.blend(a.cmpZero(gt, x), dy, a.mul(dy, a.scalars["slope"]))
 	})
 	codeRouteMax = each(2, "dst grad", "dst grad top x", func(a *asm, in []vec) []vec {
 		less := a.cmp(lt, in[3], in[2])
@@ -53,6 +50,3 @@ var (
 func withScalar(in string, f func(a *asm, x vec) vec) func(*asm) {
 	return each(light, "dst", in, one(func(a *asm, in []vec) vec { return f(a, in[0]) }))
 }
-
-// larger is the maximum, NaN if either is.
-func (a *asm) larger(x, y vec) vec { return a.blend(a.cmp(unord, x, x), x, a.max(x, y)) }

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"github.com/mmcloughlin/avo/operand"
-	"github.com/mmcloughlin/avo/reg"
-)
+import "github.com/mmcloughlin/avo/reg"
 
 // Where the tables of simd.Codes8 begin, and what their buckets are.
 const (
@@ -25,7 +22,7 @@ var (
 		code := a.gather(table, codesFirst, at)
 		above := a.gather(table, codesAbove, code)
 		code = a.blend(a.cmp(gt, x, above), a.addi(code, a.kregbits(1)), code)
-		return a.blend(a.cmp(gt, x, a.zero()), a.maxi(code, a.kregbits(1)), code)
+		return a.blend(a.cmpZero(gt, x), a.maxi(code, a.kregbits(1)), code)
 	})
 )
 
@@ -42,22 +39,3 @@ func withScalarAndTable(out, in, scalar string, body func(a *asm, table reg.GPVi
 		each(2, out, in, func(a *asm, regs []vec) []vec { return []vec{body(a, table, a.scalars[scalar], regs)} })(a)
 	}
 }
-
-// gather reads the 32-bit words of a table that are at the given indices.
-func (a *asm) gather(table reg.GPVirtual, offset int, index vec) vec {
-	d := a.vec()
-	m := operand.Mem{Base: table, Disp: offset, Index: index, Scale: 4}
-	if a.wide {
-		k := a.cmp(eq, a.zero(), a.zero())
-		a.VXORPS(d, d, d) // what was in d does not matter, and is not waited for
-		a.VGATHERDPS(m, k, d)
-		return d
-	}
-	every := a.cmp(eq, a.zero(), a.zero()) // a gather clears it
-	a.VXORPS(d, d, d)
-	a.VGATHERDPS(every, m, d)
-	return d
-}
-
-func (a *asm) maxi(x, y op) vec { d := a.vec(); a.VPMAXSD(y, x, d); return d }
-func (a *asm) mini(x, y op) vec { d := a.vec(); a.VPMINSD(y, x, d); return d }

@@ -31,7 +31,7 @@ var (
 	// Phi(-t), and Phi(-t) - t phi(t), phi the normal density.
 	geluTail     = fitPieces("gelu_tail", normal, func(t float64) float64 { return 1 / normal(t) })
 	geluGradTail = fitPieces("gelu_grad_tail", normalGrad, even)
-	// The same for AVX2.
+	// The same for sets that pick from few.
 	geluTailFew     = fitFewPieces("gelu_tail_few", normal, func(t float64) float64 { return 1 / normal(min(t, 4.5)) }, 9)
 	geluGradTailFew = fitFewPieces("gelu_grad_tail_few", normalGrad, even, 8)
 )
@@ -45,7 +45,10 @@ func normalGrad(t float64) float64 { return normal(t) - t*math.Exp(-t*t/2)/math.
 // even is the weight of an error that is absolute.
 func even(float64) float64 { return 1 }
 
-const normalScale = 0.6
+const (
+	normalScale = 0.6
+	normalLimit = 14.5 // the normal distribution below its negative is 0 in float32
+)
 
 // fit rounds the coefficients of minimax to float32.
 func fit(f, weight func(float64) float64, lo, hi float64, degree int) []float32 {

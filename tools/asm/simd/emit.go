@@ -9,6 +9,8 @@ import (
 	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/snug-ml/snug/tools/asm/sets"
 )
 
 const command = "tools/asm/simd"
@@ -16,12 +18,12 @@ const command = "tools/asm/simd"
 // writeAssembly writes a file a group for each port.
 func writeAssembly(dir string) error {
 	for _, g := range groups {
-		for _, p := range ports {
-			text, err := p.assembly(g.kernels)
+		for _, p := range sets.Ports {
+			text, err := assembly(p, g.kernels)
 			if err != nil {
-				return fmt.Errorf("%s for %s: %w", g.file, p.name, err)
+				return fmt.Errorf("%s for %s: %w", g.file, p.Name, err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, g.file+"_"+p.name+".s"), text, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, g.file+"_"+p.Name+".s"), text, 0o644); err != nil {
 				return err
 			}
 		}
@@ -29,44 +31,41 @@ func writeAssembly(dir string) error {
 	return nil
 }
 
-// assembly is the text of the kernels for the port's sets.
-func (p port) assembly(kernels []kernel) ([]byte, error) {
-	out, err := compile(kernels, p.sets...)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkRegisters(out); err != nil {
-		return nil, err
-	}
-	return p.print(out)
-}
-
-// compile emits the kernels for the sets, and gives them registers.
-func compile(kernels []kernel, sets ...set) (*ir.File, error) {
+// assembly is the text of the kernels for the port's sets, each with the registers that
+// its set has.
+func assembly(p sets.Port, kernels []kernel) ([]byte, error) {
 	f := newFile()
 	f.ConstraintExpr("amd64")
 	for _, k := range kernels {
-		for _, s := range sets {
-			k.emit(f, s)
+		for _, s := range p.Sets {
+			if k.column(p, s) == s.Level {
+				k.emit(f, s)
+			}
 		}
 	}
 	out, err := f.Result()
 	if err != nil {
 		return nil, err
 	}
-	return out, pass.Compile.Execute(out)
+	if err := pass.Compile.Execute(out); err != nil {
+		return nil, err
+	}
+	if err := checkRegisters(p, out); err != nil {
+		return nil, err
+	}
+	return p.Print(out, command, "simd")
 }
 
 // emit adds the kernel's function for one instruction set to the file.
-func (k kernel) emit(f *file, s set) {
+func (k kernel) emit(f *file, s sets.Set) {
 	a := newAsm(f, s)
-	if a.wide {
+	if a.Constants > 0 {
 		// A rehearsal finds the constants to keep in registers.
 		rehearsal := newAsm(newFile(), s)
-		k.body(rehearsal, s.level)
-		a.hoist = rehearsal.asked[:min(len(rehearsal.asked), maxHoisted)]
+		k.body(rehearsal, s.Level)
+		a.hoist = rehearsal.asked[:min(len(rehearsal.asked), a.Constants)]
 	}
-	k.body(a, s.level)
+	k.body(a, s.Level)
 }
 
 func (k kernel) body(a *asm, suffix string) {
@@ -81,17 +80,19 @@ func (k kernel) body(a *asm, suffix string) {
 	k.code(a)
 }
 
-// checkRegisters refuses AVX2 functions that need more than 16 vector
-// registers: the rest exists in AVX-512 only.
-func checkRegisters(f *ir.File) error {
+// checkRegisters refuses functions that need more vector registers than their set has: avo
+// gives those of AVX-512.
+func checkRegisters(p sets.Port, f *ir.File) error {
 	for _, fn := range f.Functions() {
-		if !strings.HasSuffix(fn.Name, "AVX2") {
-			continue
-		}
-		for _, i := range fn.Instructions() {
-			for _, r := range i.Registers() {
-				if p, ok := r.(reg.Physical); ok && r.Kind() == reg.KindVector && p.PhysicalIndex() >= 16 {
-					return fmt.Errorf("%s uses %s, which AVX2 lacks", fn.Name, p.Asm())
+		for _, s := range p.Sets {
+			if !strings.HasSuffix(fn.Name, s.Level) {
+				continue
+			}
+			for _, i := range fn.Instructions() {
+				for _, r := range i.Registers() {
+					if p, ok := r.(reg.Physical); ok && r.Kind() == reg.KindVector && int(p.PhysicalIndex()) >= s.Registers {
+						return fmt.Errorf("%s uses %s, which %s lacks", fn.Name, p.Asm(), s.Level)
+					}
 				}
 			}
 		}

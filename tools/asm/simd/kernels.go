@@ -1,5 +1,7 @@
 package main
 
+import "github.com/snug-ml/snug/tools/asm/sets"
+
 // A kernel is a function of package simd that has code for several levels. Its
 // portable form is NameGo.
 type kernel struct {
@@ -8,12 +10,31 @@ type kernel struct {
 	result string
 	code   func(*asm)
 
-	// Where the assembly takes multiples of some number of elements only (AVX2 and
-	// NEON, AVX-512; 0 and 1 mean any number), portable Go does the rest: both compute
-	// the same bits. whole and rest are the arguments for the first n elements and
-	// for the others; by default the slices cut at n.
-	steps       [2]int
+	// step names one of steps, where the assembly takes multiples of some number of
+	// elements only; portable Go does the rest: both compute the same bits. whole and
+	// rest are the arguments for the first n elements and for the others; by default
+	// the slices cut at n.
+	step        string
 	whole, rest string
+}
+
+// The steps.
+const (
+	narrow = "narrow"
+	pairs  = "pairs"
+)
+
+var steps = []struct {
+	name, what string
+	of         func(s sets.Set) int
+}{
+	{narrow, "whole vectors, where it has no masks for elements of less than 32 bits", func(s sets.Set) int {
+		if s.Opmask {
+			return 1
+		}
+		return s.Lanes()
+	}},
+	{pairs, "pairs of vectors", func(s sets.Set) int { return 2 * s.Lanes() }},
 }
 
 // groups is every kernel, by the file its assembly goes to.
@@ -105,17 +126,17 @@ var groups = []struct {
 	{"columns", []kernel{
 		{name: "addRows", args: "acc, x []float32, rows, stride int", code: codeAddRows("f32")},
 		{
-			name: "addRowsBF16", args: "acc []float32, x []uint16, rows, stride int", code: codeAddRows("bf16"), steps: [2]int{8, 1},
+			name: "addRowsBF16", args: "acc []float32, x []uint16, rows, stride int", code: codeAddRows("bf16"), step: narrow,
 			whole: "acc[:n], x, rows, stride", rest: "acc[n:], x[n:], rows, stride",
 		},
 		{name: "columnSqDev", args: "acc, x, mean []float32", code: codeColumnSqDev("f32")},
-		{name: "columnSqDevBF16", args: "acc []float32, x []uint16, mean []float32", code: codeColumnSqDev("bf16"), steps: [2]int{8, 1}},
+		{name: "columnSqDevBF16", args: "acc []float32, x []uint16, mean []float32", code: codeColumnSqDev("bf16"), step: narrow},
 		{name: "columnNorm", args: "y, x, mean, scale, shift []float32", code: codeColumnNorm("f32")},
-		{name: "columnNormBF16", args: "y, x []uint16, mean, scale, shift []float32", code: codeColumnNorm("bf16"), steps: [2]int{8, 1}},
+		{name: "columnNormBF16", args: "y, x []uint16, mean, scale, shift []float32", code: codeColumnNorm("bf16"), step: narrow},
 		{name: "columnGradSums", args: "sum, dot, dy, x, mean []float32", code: codeColumnGradSums("f32")},
-		{name: "columnGradSumsBF16", args: "sum, dot []float32, dy, x []uint16, mean []float32", code: codeColumnGradSums("bf16"), steps: [2]int{8, 1}},
+		{name: "columnGradSumsBF16", args: "sum, dot []float32, dy, x []uint16, mean []float32", code: codeColumnGradSums("bf16"), step: narrow},
 		{name: "columnNormGrad", args: "dx, dy, x, mean, a, b, c []float32", code: codeColumnNormGrad("f32")},
-		{name: "columnNormGradBF16", args: "dx, dy, x []uint16, mean, a, b, c []float32", code: codeColumnNormGrad("bf16"), steps: [2]int{8, 1}},
+		{name: "columnNormGradBF16", args: "dx, dy, x []uint16, mean, a, b, c []float32", code: codeColumnNormGrad("bf16"), step: narrow},
 	}},
 	{"pool", []kernel{
 		{name: "maxPool", args: "dst, x0, x1 []float32, ch int", code: codeMaxPool("f32")},
@@ -131,25 +152,25 @@ var groups = []struct {
 		{name: "lion", args: "w, g, m []float32, s *[8]float32", code: codeLion},
 	}},
 	{"codes8", []kernel{
-		{name: "decode8", args: "dst []float32, codes []uint8, t *[6402]uint32, scale float32", code: codeDecode8, steps: [2]int{8, 1}},
-		{name: "encode8", args: "codes []uint8, x []float32, t *[6402]uint32, inv float32", code: codeEncode8, steps: [2]int{8, 1}},
-		{name: "integers8", args: "dst []float32, codes []uint8, scale float32, unit float32", code: codeIntegers8, steps: [2]int{8, 1}},
+		{name: "decode8", args: "dst []float32, codes []uint8, t *[6402]uint32, scale float32", code: codeDecode8, step: narrow},
+		{name: "encode8", args: "codes []uint8, x []float32, t *[6402]uint32, inv float32", code: codeEncode8, step: narrow},
+		{name: "integers8", args: "dst []float32, codes []uint8, scale float32, unit float32", code: codeIntegers8, step: narrow},
 	}},
 	{"convert", []kernel{
-		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, steps: [2]int{8, 1}},
-		{name: "f32ToBF16", args: "dst []uint16, src []float32", code: codeF32ToBF16, steps: [2]int{8, 1}},
-		{name: "stochasticBF16", args: "dst []uint16, src []float32, random []uint16", code: codeStochasticBF16, steps: [2]int{8, 1}},
-		{name: "f16ToF32", args: "dst []float32, src []uint16", code: codeF16ToF32, steps: [2]int{8, 1}},
-		{name: "f32ToF16", args: "dst []uint16, src []float32", code: codeF32ToF16, steps: [2]int{8, 1}},
+		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, step: narrow},
+		{name: "f32ToBF16", args: "dst []uint16, src []float32", code: codeF32ToBF16, step: narrow},
+		{name: "stochasticBF16", args: "dst []uint16, src []float32, random []uint16", code: codeStochasticBF16, step: narrow},
+		{name: "f16ToF32", args: "dst []float32, src []uint16", code: codeF16ToF32, step: narrow},
+		{name: "f32ToF16", args: "dst []uint16, src []float32", code: codeF32ToF16, step: narrow},
 		{name: "roundBF16", args: "dst, src []float32", code: codeRoundBF16},
 		{name: "roundF16", args: "dst, src []float32", code: codeRoundF16},
 		{name: "i32ToF32", args: "dst []float32, src []int32", code: codeI32ToF32},
 	}},
 	{"random", []kernel{
-		{name: "philox", args: "dst []uint32, seed, stream, block uint64", code: codePhilox, steps: [2]int{16, 32}, rest: "dst[n:], seed, stream, block+uint64(n/4)"},
+		{name: "philox", args: "dst []uint32, seed, stream, block uint64", code: codePhilox, step: pairs, rest: "dst[n:], seed, stream, block+uint64(n/4)"},
 		{name: "uniform", args: "dst []float32", code: codeUniform},
 		{name: "dropout", args: "dst []float32, keep, scale float32", code: codeDropout},
-		{name: "boxMuller", args: "dst []float32", code: codeBoxMuller, steps: [2]int{16, 32}},
+		{name: "boxMuller", args: "dst []float32", code: codeBoxMuller, step: pairs},
 	}},
 	{"transpose", []kernel{
 		{name: "transpose32", args: "dst []float32, dstStride int, src []float32, srcStride, rows, cols int", code: codeTranspose(tile32)},

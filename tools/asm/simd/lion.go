@@ -16,7 +16,7 @@ func codeLion(a *asm) {
 		d := a.sub(a.mul(g, gradScale), m)
 		c := a.add(m, a.mul(d, oneMinus1))
 		sign := a.and(c, a.kbits(0x80000000))
-		move := a.keep(a.cmp(gt, a.xor(c, sign), a.zero()), a.xor(step, sign)) // 0 where c is 0 or not a number
+		move := a.keep(a.cmpZero(gt, a.xor(c, sign)), a.xor(step, sign)) // 0 where c is 0 or not a number
 		return []vec{a.add(a.mul(w, decay), move), a.add(m, a.mul(d, oneMinus2))}
 	})(a)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/operand"
@@ -51,124 +50,6 @@ func (s stream) at(index reg.Register, offset int) operand.Mem {
 	return operand.Mem{Base: s.ptr, Index: index, Scale: uint8(size), Disp: offset * size}
 }
 
-// load reads a vector; with a mask, the lanes outside it are 0.
-func (a *asm) load(s stream, m operand.Mem, tail mask) vec {
-	d := a.vec()
-	switch {
-	case tail != nil && a.wide:
-		switch s.format {
-		case "f32":
-			a.VMOVUPS_Z(m, tail, d)
-		case "bf16":
-			a.VPMOVZXWD_Z(m, tail, d)
-			a.VPSLLD(operand.U8(16), d, d)
-		case "u8":
-			a.VPMOVZXBD_Z(m, tail, d)
-		case "f16":
-			a.VCVTPH2PS_Z(m, tail, d)
-		}
-	case tail != nil:
-		if s.format != "f32" {
-			panic("only AVX-512 has masked loads of " + s.format)
-		}
-		a.VMASKMOVPS(m, tail, d)
-	default:
-		switch s.format {
-		case "f32":
-			a.VMOVUPS(m, d)
-		case "bf16":
-			a.VPMOVZXWD(m, d)
-			a.VPSLLD(operand.U8(16), d, d)
-		case "u8":
-			a.VPMOVZXBD(m, d)
-		case "f16":
-			a.VCVTPH2PS(m, d)
-		}
-	}
-	return d
-}
-
-// nearestEven is the rounding VCVTPS2PH is asked for.
-const nearestEven = operand.U8(0)
-
-// store writes a vector, or the lanes of it that are in the mask. bf16 streams
-// take vectors already rounded, with the result in the low half of each lane.
-func (a *asm) store(s stream, x vec, m operand.Mem, tail mask) {
-	switch {
-	case tail != nil && a.wide:
-		switch s.format {
-		case "f32":
-			a.VMOVUPS(x, tail, m)
-		case "bf16":
-			a.VPMOVDW(x, tail, m)
-		case "u8":
-			a.VPMOVDB(x, tail, m)
-		case "f16":
-			a.VCVTPS2PH(nearestEven, x, tail, m)
-		}
-	case tail != nil:
-		if s.format != "f32" {
-			panic("only AVX-512 has masked stores of " + s.format)
-		}
-		a.VMASKMOVPS(x, tail, m)
-	default:
-		switch s.format {
-		case "f32":
-			a.VMOVUPS(x, m)
-		case "f16":
-			a.VCVTPS2PH(nearestEven, x, m)
-		case "bf16":
-			if a.wide {
-				a.VPMOVDW(x, m)
-				return
-			}
-			packed := a.vec()
-			a.VPACKUSDW(x, x, packed) // each half of the result twice
-			if a.neon {
-				a.VMOVQ(packed, m)
-				return
-			}
-			a.VPERMQ(operand.U8(0x08), packed, packed)
-			a.VMOVDQU(packed.AsX(), m)
-		case "u8":
-			if a.wide {
-				a.VPMOVDB(x, m)
-				return
-			}
-			packed := a.vec()
-			a.VPACKUSDW(x, x, packed)
-			if a.neon {
-				a.VPACKUSWB(packed, packed, packed)
-				a.VMOVD(packed, m)
-				return
-			}
-			a.VPERMQ(operand.U8(0x08), packed, packed)
-			a.VPACKUSWB(packed, packed, packed)
-			a.MOVQ(packed.AsX(), m)
-		}
-	}
-}
-
-// tailMask returns the mask of the first n lanes, 0 < n < a.lanes.
-func (a *asm) tailMask(n reg.GPVirtual) mask {
-	if a.wide {
-		ones, bits, k := a.GP64(), a.GP64(), a.K()
-		a.MOVQ(operand.I32(-1), ones)
-		a.BZHIQ(n, ones, bits)
-		a.KMOVW(bits.As32(), k)
-		return k
-	}
-	// As many words of ones as a vector has, then of zeros: read from n before the zeros.
-	table := a.data("tail", append(slices.Repeat([]uint32{0xffffffff}, a.lanes), make([]uint32, a.lanes)...)...)
-	p, y := a.GP64(), a.vec()
-	a.LEAQ(table.Offset(a.bytes), p)
-	back := a.GP64()
-	a.MOVQ(n, back)
-	a.NEGQ(back)
-	a.VMOVUPS(operand.Mem{Base: p, Index: back, Scale: 4}, y)
-	return y
-}
-
 // each emits the loop of an elementwise kernel: body computes one vector of
 // every output from one vector of every input. The main loop takes unroll
 // vectors a turn; the last elements run through the same body under a mask.
@@ -211,19 +92,6 @@ func (a *asm) each(unroll int, outs, ins string, body func(a *asm, in []vec) []v
 		step(0, a.tailMask(n))
 		a.Label(done)
 	}
-}
-
-// masked reports whether all streams have masked loads and stores; where not,
-// the kernel is called with whole vectors only.
-func (a *asm) masked(lists ...[]stream) bool {
-	for _, l := range lists {
-		for _, s := range l {
-			if !a.wide && s.format != "f32" {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // whole emits a loop that runs body while n >= step, moving step elements from

@@ -2,10 +2,17 @@ package main
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
+
+	"github.com/snug-ml/snug/tools/asm/sets"
 )
 
 // TestCommitted checks that the files in internal/simd are what this program
@@ -19,8 +26,8 @@ func TestCommitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != 2*len(groups)+4 {
-		t.Errorf("%d files written, want %d", len(files), 2*len(groups)+4)
+	if want := len(sets.Ports)*(len(groups)+2) + 3; len(files) != want {
+		t.Errorf("%d files written, want %d", len(files), want)
 	}
 	for _, f := range files {
 		want, err := os.ReadFile(filepath.Join(dir, f.Name()))
@@ -46,5 +53,42 @@ func TestMinimax(t *testing.T) {
 		if want := math.Pow(2, float64(1-n)); math.Abs(worst-want) > 1e-3*want {
 			t.Errorf("degree %d: error %g, want %g (coefficients %v)", n-1, worst, want, c)
 		}
+	}
+}
+
+// TestOperationsKnowNoSet checks that another set of instructions touches no operation: what
+// a set has is asked for only where operations are made of instructions.
+func TestOperationsKnowNoSet(t *testing.T) {
+	asking := []string{"asm.go", "ops.go", "memory.go", "emit.go", "dispatch.go", "kernels.go", "main_test.go"}
+	has := map[string]bool{}
+	for f := range reflect.TypeFor[sets.Set]().Fields() {
+		has[f.Name] = f.Type.Kind() == reflect.Bool || f.Name == "Level" || f.Name == "Extends"
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, name := range files {
+		if slices.Contains(asking, name) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked++
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && has[s.Sel.Name] {
+				t.Errorf("%s asks whether a set has %s: give what depends on that a name in ops.go", name, s.Sel.Name)
+			}
+			if s, ok := n.(*ast.Ident); ok && s.Name == "sets" {
+				t.Errorf("%s names a set", name)
+			}
+			return true
+		})
+	}
+	if checked < len(groups) {
+		t.Errorf("only %d files were read", checked)
 	}
 }

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"math"
-
-	"github.com/mmcloughlin/avo/operand"
-)
+import "math"
 
 // ln 2 in two parts. The upper has 12 bits, so that its product with an exponent
 // is exact; the lower is positive, so that log(0) gives -Inf + -Inf.
@@ -25,11 +21,11 @@ const (
 )
 
 // exp returns e^x for every x.
-func (a *asm) exp(x vec) vec { return a.expUpTo(a.min(a.kreg(expHigh), x)) }
+func (a *asm) exp(x vec) vec { return a.expUpTo(a.atMost(a.kreg(expHigh), x)) }
 
 // expUpTo is exp for x <= expHigh or NaN.
 func (a *asm) expUpTo(x vec) vec {
-	x = a.max(a.kreg(expLow), x)
+	x = a.atLeast(a.kreg(expLow), x)
 	t := a.fresh(roundMagic)
 	a.mulAddInto(t, x, a.k(math.Log2E))
 	n := a.sub(t, a.k(roundMagic))
@@ -52,22 +48,6 @@ func (a *asm) expSlope(r vec) vec {
 	return p
 }
 
-// scale returns p * 2^n, given the sum t of n and roundMagic.
-func (a *asm) scale(p, t, n vec) vec {
-	if a.wide {
-		d := a.vec()
-		a.VSCALEFPS(n, p, d)
-		return d
-	}
-	// 2^n in two factors, since n may be outside of [-126, 127]. The first
-	// product is exact, so that the result is rounded once.
-	whole := a.subi(t, a.kbits(f32(roundMagic)))
-	first := a.sar(whole, 1)
-	second := a.subi(whole, first)
-	bias := a.kbits(127)
-	return a.mul(a.mul(p, a.shl(a.addi(first, bias), 23)), a.shl(a.addi(second, bias), 23))
-}
-
 // expm1 returns e^x - 1 for -26 <= x <= 26 or NaN; it changes x.
 func (a *asm) expm1(x vec) vec {
 	const magic = roundMagic + 127 // so that the sum holds the biased exponent
@@ -86,32 +66,13 @@ func (a *asm) expm1(x vec) vec {
 
 // log returns the natural logarithm.
 func (a *asm) log(x vec) vec {
-	var e, m vec // x = m * 2^e with m in [0.75, 1.5)
-	if a.wide {
-		const interval, nanIfNegative = 3, 2 << 2
-		e, m = a.vec(), a.vec()
-		a.VGETEXPPS(x, e)
-		a.VGETMANTPS(operand.U8(interval|nanIfNegative), x, m)
-		a.VADDPS(a.kreg(1), e, a.cmp(lt, m, a.kreg(1)), e) // m was halved
-	} else {
-		// Subnormal numbers have no exponent of their own: scale them up first.
-		small := a.cmp(lt, x, a.kreg(0x1p-126))
-		scaled := a.blend(small, a.mul(x, a.k(0x1p23)), x)
-		power := a.sar(a.subi(scaled, a.kbits(f32(0.75))), 23)
-		m = a.subi(scaled, a.shl(power, 23))
-		e = a.sub(a.toFloat(power), a.keep(small, a.k(23)))
-	}
+	m, e, logOf := a.split(x)
 	f := a.sub(m, a.k(1))
 	y := a.log1pTail(f)
 	a.mulAddInto(y, e, a.k(ln2Lo))
 	y = a.add(y, f)
 	a.mulAddInto(y, e, a.k(ln2Hi))
-	if !a.wide {
-		y = a.blend(a.cmp(eq, x, a.kreg(math.Inf(1))), x, y)
-		y = a.blend(a.cmp(eq, x, a.zero()), a.k(math.Inf(-1)), y)
-		y = a.blend(a.cmp(0x19, x, a.zero()), a.k(math.NaN()), y) // x < 0 or NaN
-	}
-	return y
+	return logOf(y)
 }
 
 // log1pTail returns log(1+f) - f for 1+f in [0.75, 1.5].
@@ -123,7 +84,7 @@ func (a *asm) log1pTail(f vec) vec {
 
 // log1p returns log(1+x) for 0 <= x <= 1 or NaN.
 func (a *asm) log1p(x vec) vec {
-	upper := a.cmp(0x1d, x, a.k(0.5)) // >=
+	upper := a.cmp(ge, x, a.k(0.5))
 	f := a.blend(upper, a.mul(a.sub(x, a.k(1)), a.k(0.5)), x)
 	y := a.add(a.log1pTail(f), f)
 	return a.add(y, a.keep(upper, a.k(math.Ln2)))
@@ -131,7 +92,7 @@ func (a *asm) log1p(x vec) vec {
 
 func (a *asm) softplus(x vec) vec {
 	e := a.expUpTo(a.or(x, a.kbits(signBit)))
-	return a.add(a.log1p(e), a.max(a.zero(), x))
+	return a.add(a.log1p(e), a.positive(x))
 }
 
 // sigmoidParts returns the numerator and denominator of 1/(1+e^-x), and the
@@ -152,92 +113,18 @@ func (a *asm) sigmoid(x vec) vec {
 // tanh is (e^2|x| - 1) / (e^2|x| + 1) with the sign of x.
 func (a *asm) tanh(x vec) vec {
 	const one = 9.25 // tanh rounds to 1 from 9.02 on
-	limited := a.min(a.kreg(one), a.abs(x))
+	limited := a.atMost(a.kreg(one), a.abs(x))
 	t := a.expm1(a.add(limited, limited))
 	return a.or(a.div(t, a.add(t, a.k(2))), a.and(x, a.kbits(signBit)))
 }
 
-// The normal distribution below -normalLimit is 0 in float32.
-const normalLimit = 14.5
-
-// normalTail returns Phi(-|x|), Phi the normal distribution function, for |x| <=
-// normalLimit or NaN, and what emits e^(-x^2/2).
-func (a *asm) normalTail(x vec) (tail vec, density func() vec) {
-	// The exponent is x * (-x/2) with all its bits: what it loses to n ln2 is
-	// subtracted inside of one fused operation.
-	half := a.mul(x, a.k(-0.5))
-	t := a.fresh(roundMagic)
-	a.mulAddInto(t, a.mul(x, half), a.k(math.Log2E))
-	n := a.sub(t, a.k(roundMagic))
-	a.VFMSUB213PS(a.mul(n, a.k(ln2Hi)), x, half) // half = half*x - n*ln2Hi
-	a.mulSubInto(half, n, a.k(ln2Lo))
-	slope := a.expSlope(half)
-	v, lost := a.reciprocal(a.abs(x), normalScale)
-	u := a.sub(a.kreg(1), v)
-	a.mulSubInto(u, v, lost)
-	ratio := a.millsRatio(v, u, 0.5, normalPoly)
-	// Times e^r is plus the product with e^r - 1; and with what the ratio, which
-	// goes with its first factor, lost.
-	a.mulAddInto(lost, slope, half)
-	lost = a.mulAdd(lost, ratio, ratio)
-	return a.scale(lost, t, n), func() vec {
-		slope = a.mulAdd(slope, half, a.k(1))
-		return a.scale(slope, t, n)
-	}
-}
-
-// millsRatio returns t * (start + u P(u)).
-func (a *asm) millsRatio(t, u vec, start float64, c []float32) vec {
-	p := a.poly(c, u)
-	p = a.mulAdd(p, u, a.k(start))
-	return a.mul(p, t)
-}
-
-// reciprocal returns t = 1/(1+scale*x), and the share of itself that it lacks
-// since it is rounded.
-func (a *asm) reciprocal(x vec, scale float64) (t, lost vec) {
-	d := a.fresh(1)
-	a.mulAddInto(d, x, a.k(scale))
-	t = a.div(a.kreg(1), d)
-	// 1 - t (1+scale*x) = (1 - t d) - t (scale*x - (d-1)).
-	rest := a.sub(a.kreg(1), d)
-	a.mulAddInto(rest, x, a.k(scale))
-	lost = a.fresh(1)
-	a.mulSubInto(lost, t, d)
-	a.mulSubInto(lost, t, rest)
-	return t, lost
-}
-
-// limit returns x held within [-bound, bound].
-func (a *asm) limit(x vec, bound float64) vec {
-	return a.min(a.kreg(bound), a.max(a.kreg(-bound), x))
-}
-
-// normal returns Phi(x), x held within the normal limits, and what emits e^(-x^2/2).
-func (a *asm) normal(x vec) (phi, limited vec, density func() vec) {
-	limited = a.limit(x, normalLimit)
-	tail, density := a.normalTail(limited)
-	phi = a.blend(a.negative(x), tail, a.sub(a.kreg(1), tail))
-	return phi, limited, density
-}
-
-// codeGELU emits x Phi(x) = max(x, 0) - |x| Phi(-|x|).
+// codeGELU emits x Phi(x) = max(x, 0) - |x| Phi(-|x|), Phi the normal distribution function.
 func codeGELU(a *asm) {
-	if a.neon { // picks from 16 bytes
-		unary(1, func(a *asm, x vec) vec {
-			phi, _, _ := a.normal(x)
-			return a.mul(phi, a.max(a.kreg(-normalLimit), x)) // -0 rather than NaN for -Inf
-		})(a)
-		return
-	}
-	p := geluTailFew
-	if a.wide {
-		p = geluTail
-	}
-	tables := a.tables(p)
+	p := a.finest(geluTailFew, geluTail)
+	tables := a.tables(p.name, p.c)
 	unary(1, func(a *asm, x vec) vec {
-		t := a.min(a.kreg(p.limit), a.abs(x))
-		y := a.max(a.zero(), x)
+		t := a.atMost(a.kreg(p.limit), a.abs(x))
+		y := a.positive(x)
 		a.mulSubInto(y, t, a.piece(p, tables, t))
 		return y
 	})(a)
@@ -245,21 +132,10 @@ func codeGELU(a *asm) {
 
 // codeGELUGrad emits the derivative of x Phi(x), which is Phi(x) + x phi(x), times dy.
 func codeGELUGrad(a *asm) {
-	if a.neon {
-		binary(1, "x dy", func(a *asm, x, dy vec) vec {
-			phi, limited, density := a.normal(x)
-			a.mulAddInto(phi, a.mul(limited, density()), a.k(1/math.Sqrt(2*math.Pi)))
-			return a.mul(phi, dy)
-		})(a)
-		return
-	}
-	p := geluGradTailFew
-	if a.wide {
-		p = geluGradTail
-	}
-	tables := a.tables(p)
+	p := a.finest(geluGradTailFew, geluGradTail)
+	tables := a.tables(p.name, p.c)
 	binary(1, "x dy", func(a *asm, x, dy vec) vec {
-		t := a.min(a.kreg(p.limit), a.abs(x))
+		t := a.atMost(a.kreg(p.limit), a.abs(x))
 		below := a.piece(p, tables, t)
 		return a.mul(a.blend(a.negative(x), below, a.sub(a.kreg(1), below)), dy)
 	})(a)
@@ -278,7 +154,7 @@ func (a *asm) geluTanh(x vec) vec {
 	limited := a.limit(x, geluTanhLimit)
 	factor := a.fresh(geluLinear)
 	a.mulAddInto(factor, a.mul(limited, limited), a.k(geluCube))
-	return a.mul(a.sigmoid(a.mul(limited, factor)), a.max(a.kreg(-geluTanhLimit), x))
+	return a.mul(a.sigmoid(a.mul(limited, factor)), a.atLeast(a.kreg(-geluTanhLimit), x))
 }
 
 func geluTanhGrad(a *asm, x, dy vec) vec {
@@ -300,7 +176,7 @@ func geluTanhGrad(a *asm, x, dy vec) vec {
 const siluLimit = 104.0
 
 func (a *asm) silu(x vec) vec {
-	return a.mul(a.sigmoid(x), a.max(a.kreg(-siluLimit), x))
+	return a.mul(a.sigmoid(x), a.atLeast(a.kreg(-siluLimit), x))
 }
 
 func siluGrad(a *asm, x, dy vec) vec {
@@ -316,13 +192,13 @@ func siluGrad(a *asm, x, dy vec) vec {
 const expm1Limit = 26.0
 
 func (a *asm) elu(x vec) vec {
-	below := a.expm1(a.min(a.zero(), a.max(a.kreg(-expm1Limit), x)))
-	return a.blend(a.cmp(gt, x, a.zero()), x, a.mul(below, a.scalars["alpha"]))
+	below := a.expm1(a.within(-expm1Limit, x))
+	return a.blend(a.cmpZero(gt, x), x, a.mul(below, a.scalars["alpha"]))
 }
 
 func eluGrad(a *asm, x, dy vec) vec {
-	below := a.mul(dy, a.mul(a.expUpTo(a.min(a.zero(), x)), a.scalars["alpha"]))
-	return a.blend(a.cmp(gt, x, a.zero()), dy, below)
+	below := a.mul(dy, a.mul(a.expUpTo(a.nonPositive(x)), a.scalars["alpha"]))
+	return a.blend(a.cmpZero(gt, x), dy, below)
 }
 
 // trigLimit is the size of x up to which sinCos holds.

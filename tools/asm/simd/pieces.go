@@ -1,11 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"math"
-
-	"github.com/mmcloughlin/avo/operand"
-)
+import "math"
 
 // pieces approximate a function of t >= 0 by a polynomial around each of the points 0,
 // width, 2 width, ... Coefficients are picked by permutation, so there are as many
@@ -20,8 +15,8 @@ type pieces struct {
 	c      [][]float32 // by power, by point
 }
 
-// fitPieces fits f with the weight to points that lie in the middle of what they serve:
-// AVX-512 picks from two registers.
+// fitPieces fits f with the weight to 32 points, which lie in the middle of what they
+// serve.
 func fitPieces(name string, f, weight func(t float64) float64) pieces {
 	const count, width = 32, 13.0 / 64
 	p := newPieces(name, count, width, 5)
@@ -32,9 +27,9 @@ func fitPieces(name string, f, weight func(t float64) float64) pieces {
 	return p
 }
 
-// fitFewPieces does the same to points at the end of what they serve, from where a
-// function that falls is a sum of positive terms: AVX2 picks from one register. Point 8,
-// of the same coefficients as 0, is the one where f counts as 0.
+// fitFewPieces does the same to 8 points at the end of what they serve, from where a
+// function that falls is a sum of positive terms. Point 8, of the same coefficients as 0,
+// is the one where f counts as 0.
 func fitFewPieces(name string, f, weight func(t float64) float64, degree int) pieces {
 	const count, width = 8, 57.0 / 64
 	p := newPieces(name, count, width, degree)
@@ -71,33 +66,19 @@ func (p *pieces) fit(k int, f, weight func(t float64) float64, lo, hi float64) {
 	}
 }
 
-// tables returns the coefficients of each power: in registers with AVX-512, which has
-// enough of them, else in memory.
-func (a *asm) tables(p pieces) [][]operand.Op {
-	var out [][]operand.Op
-	for power, c := range p.c {
-		var t []operand.Op
-		for part := range len(c) / a.lanes {
-			var words []uint32
-			for _, v := range c[part*a.lanes : (part+1)*a.lanes] {
-				words = append(words, math.Float32bits(v))
-			}
-			m := a.data(fmt.Sprintf("%s_%d_%d", p.name, power, part), words...)
-			if !a.wide {
-				t = append(t, m)
-				continue
-			}
-			v := a.vec()
-			a.VMOVUPS(m, v)
-			t = append(t, v)
+// finest is the one with the most points of those that the set picks from.
+func (a *asm) finest(all ...pieces) pieces {
+	var best pieces
+	for _, p := range all {
+		if n := len(p.c[0]); n <= a.Lookup && (best.c == nil || n > len(best.c[0])) {
+			best = p
 		}
-		out = append(out, t)
 	}
-	return out
+	return best
 }
 
 // piece evaluates the polynomials at 0 <= t <= limit or NaN.
-func (a *asm) piece(p pieces, tables [][]operand.Op, t vec) vec {
+func (a *asm) piece(p pieces, tables [][]op, t vec) vec {
 	index := a.fresh(roundMagic)
 	if p.before == 0 {
 		a.mulAddInto(index, t, a.k(1/p.width))
@@ -106,26 +87,10 @@ func (a *asm) piece(p pieces, tables [][]operand.Op, t vec) vec {
 	}
 	r := a.dup(t)
 	a.mulSubInto(r, a.sub(index, a.k(roundMagic)), a.k(p.width))
-	var y vec
-	for power := len(tables) - 1; power >= 0; power-- {
-		c := a.pick(tables[power], index)
-		if y == nil {
-			y = c
-		} else {
-			y = a.mulAdd(y, r, c)
-		}
+	picker := a.picker(index)
+	y := a.pick(tables[len(tables)-1], picker)
+	for power := len(tables) - 2; power >= 0; power-- {
+		y = a.mulAddOwn(y, r, a.pick(tables[power], picker))
 	}
 	return y
-}
-
-// pick returns the elements of a table that the lowest bits of index say.
-func (a *asm) pick(table []operand.Op, index vec) vec {
-	if a.wide {
-		c := a.dup(index)
-		a.VPERMI2PS(table[1], table[0], c)
-		return c
-	}
-	c := a.vec()
-	a.VPERMPS(table[0], index, c)
-	return c
 }

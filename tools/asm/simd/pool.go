@@ -49,7 +49,11 @@ func codeMaxPoolGrad(format string) func(*asm) {
 		s := a.streams("dx0" + f + " dx1" + f + " dy" + f + " y" + f + " x0" + f + " x1" + f)
 		dx, dys, ys, x := s[:2], s[2], s[3], s[4:]
 		a.windows(a.length("dy"), a.load64("ch"), func(i, left, right reg.GPVirtual) {
-			grad := a.exactly(format, a.load(dys, dys.at(i, 0), nil))
+			grad := a.load(dys, dys.at(i, 0), nil)
+			stored := func(x vec) vec { return x }
+			if format == "bf16" {
+				grad, stored = a.lower(grad), a.pack
+			}
 			y := a.load(ys, ys.at(i, 0), nil)
 			// All loads come first: rows often lie whole pages apart, and a load
 			// waits for a store to the same place of another page.
@@ -61,7 +65,7 @@ func codeMaxPoolGrad(format string) func(*asm) {
 			}
 			for k, m := range less {
 				row, at := dx[k/2], []reg.GPVirtual{left, right}[k%2]
-				a.store(row, a.drop(m, grad), row.at(at, 0), nil)
+				a.store(row, stored(a.drop(m, grad)), row.at(at, 0), nil)
 				grad = a.keep(m, grad)
 			}
 		})

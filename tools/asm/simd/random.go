@@ -39,30 +39,13 @@ func codePhilox(a *asm) {
 		return d
 	}
 	mulQ := func(x vec, y op) vec { d := a.vec(); a.VPMULUDQ(y, x, d); return d }
-	xor3 := func(x, y, z vec) vec {
-		if a.wide {
-			a.VPTERNLOGD(operand.U8(0x96), y, z, x) // changes x, which upper made
-			return x
-		}
-		return a.xor(a.xor(x, y), z)
-	}
-
 	counter := a.vec()
 	a.VPADDQ(a.table("ramp", 0, 1, 2, 3, 4, 5, 6, 7), broadcast("block"), counter)
 	stream, seed := broadcast("stream"), broadcast("seed")
 	m0, m1 := a.kregbits(philoxM0), a.kregbits(philoxM1)
 	step := a.vec()
 	a.VPBROADCASTQ(a.table(fmt.Sprintf("blocks%d", blocks), uint64(blocks)), step)
-	order := [2]vec{}
-	if a.wide {
-		for j, t := range []operand.Mem{
-			a.table("lowerBlocks", 0, 8, 1, 9, 2, 10, 3, 11),
-			a.table("upperBlocks", 4, 12, 5, 13, 6, 14, 7, 15),
-		} {
-			order[j] = a.vec()
-			a.VMOVDQU64(t, order[j])
-		}
-	}
+	store := a.pairStore()
 
 	a.whole(i, n, 4*blocks, func() {
 		x := [4]vec{counter, upper(counter), stream, upper(stream)}
@@ -72,44 +55,12 @@ func codePhilox(a *asm) {
 				k0, k1 = a.addi(k0, a.kbits(philoxW0)), a.addi(k1, a.kbits(philoxW1))
 			}
 			p0, p1 := mulQ(x[0], m0), mulQ(x[2], m1)
-			x = [4]vec{xor3(upper(p1), x[1], k0), p1, xor3(upper(p0), x[3], k1), p0}
+			x = [4]vec{a.xor3(upper(p1), x[1], k0), p1, a.xor3(upper(p0), x[3], k1), p0}
 		}
 		// Words 0 and 1 of a block share a lane, as do 2 and 3; then the lanes of
 		// a block are put next to each other.
-		pair := func(low, high vec) vec {
-			d := a.vec()
-			a.VPSLLQ(operand.U8(32), high, d)
-			if a.wide {
-				cleared := a.vec()
-				a.VPSLLQ(operand.U8(32), low, cleared)
-				a.VPSRLQ(operand.U8(32), cleared, cleared)
-				return a.or(cleared, d)
-			}
-			a.VPBLENDD(operand.U8(0xaa), d, low, d)
-			return d
-		}
-		front, back := pair(x[0], x[1]), pair(x[2], x[3])
-		if a.wide {
-			for j := range order {
-				index := a.dup(order[j])
-				a.VPERMI2Q(back, front, index)
-				a.VMOVDQU64(index, dst.at(i, j*a.lanes))
-			}
-		} else {
-			even, odd, d := a.vec(), a.vec(), a.vec()
-			a.VPUNPCKLQDQ(back, front, even)
-			a.VPUNPCKHQDQ(back, front, odd)
-			if a.neon {
-				a.VMOVDQU(even, dst.at(i, 0))
-				a.VMOVDQU(odd, dst.at(i, a.lanes))
-				a.VPADDQ(step, counter, counter)
-				return
-			}
-			a.VPERM2I128(operand.U8(0x20), odd, even, d)
-			a.VMOVDQU(d, dst.at(i, 0))
-			a.VPERM2I128(operand.U8(0x31), odd, even, d)
-			a.VMOVDQU(d, dst.at(i, a.lanes))
-		}
+		front, back := a.joinHalves(x[0], x[1]), a.joinHalves(x[2], x[3])
+		store(front, back, func(vector int) operand.Mem { return dst.at(i, vector*a.lanes) })
 		a.VPADDQ(step, counter, counter)
 	})
 	a.finish()

@@ -47,8 +47,8 @@ func (e *reducer) emit() {
 	e.i = e.GP64()
 	e.XORQ(e.i, e.i)
 	vectors := e.sums * e.count
-	e.memory = e.AllocLocal(vectors * e.bytes)
-	inRegisters := e.wide || vectors <= 8 || e.neon && vectors <= 16
+	e.memory = e.AllocLocal(vectors * e.Bytes)
+	inRegisters := vectors <= e.Registers/2
 	if inRegisters {
 		for range vectors {
 			e.acc = append(e.acc, e.zero())
@@ -56,7 +56,7 @@ func (e *reducer) emit() {
 	} else {
 		z := e.zero()
 		for v := range vectors {
-			e.VMOVUPS(z, e.memory.Offset(v*e.bytes))
+			e.VMOVUPS(z, e.memory.Offset(v*e.Bytes))
 		}
 	}
 
@@ -67,7 +67,7 @@ func (e *reducer) emit() {
 					v := e.acc[s*e.count+j]
 					e.accumulate(term, v, v)
 				} else {
-					e.addTo(term, e.memory.Offset((s*e.count+j)*e.bytes), nil)
+					e.addTo(term, e.memory.Offset((s*e.count+j)*e.Bytes), nil)
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func (e *reducer) emit() {
 
 	// The rest goes through memory, so that one body serves every accumulator.
 	for v, acc := range e.acc {
-		e.VMOVUPS(acc, e.memory.Offset(v*e.bytes))
+		e.VMOVUPS(acc, e.memory.Offset(v*e.Bytes))
 	}
 	if !e.even {
 		e.left(n)
@@ -98,7 +98,7 @@ func (e *reducer) left(n reg.GPVirtual) {
 	e.JB(operand.LabelRef(masked))
 	e.Label(loop)
 	e.rest(p, nil)
-	e.ADDQ(operand.Imm(uint64(e.bytes)), p)
+	e.ADDQ(operand.Imm(uint64(e.Bytes)), p)
 	e.ADDQ(operand.Imm(uint64(e.per)), e.i)
 	e.SUBQ(operand.Imm(uint64(e.per)), n)
 	e.JAE(operand.LabelRef(loop))
@@ -112,7 +112,7 @@ func (e *reducer) left(n reg.GPVirtual) {
 // rest adds one vector to the accumulators at p.
 func (e *reducer) rest(p reg.GPVirtual, tail mask) {
 	for s, term := range e.terms(0, tail) {
-		e.addTo(term, operand.Mem{Base: p, Disp: s * e.count * e.bytes}, tail)
+		e.addTo(term, operand.Mem{Base: p, Disp: s * e.count * e.Bytes}, tail)
 	}
 }
 
@@ -131,22 +131,6 @@ func (e *reducer) terms(offset int, tail mask) []vec {
 		e.store(e.out[j], v, e.out[j].at(e.i, offset), tail)
 	}
 	return terms
-}
-
-// widen loads float32 elements as float64.
-func (e *reducer) widen(m operand.Mem, tail mask) vec {
-	d := e.vec()
-	switch {
-	case tail == nil:
-		e.VCVTPS2PD(m, d)
-	case e.wide:
-		e.VCVTPS2PD_Z(m, tail, d)
-	default:
-		part := e.XMM()
-		e.VMASKMOVPS(m, tail.(vec).AsX(), part)
-		e.VCVTPS2PD(part, d)
-	}
-	return d
 }
 
 // accumulate sets d = acc + term.
@@ -174,7 +158,7 @@ func (e *reducer) tree(s int) {
 	v := make([]vec, e.count)
 	for j := range v {
 		v[j] = e.vec()
-		e.VMOVUPS(e.memory.Offset((s*e.count+j)*e.bytes), v[j])
+		e.VMOVUPS(e.memory.Offset((s*e.count+j)*e.Bytes), v[j])
 	}
 	for w := e.count / 2; w > 0; w /= 2 {
 		for j := range w {
@@ -193,35 +177,6 @@ func (e *reducer) tree(s int) {
 	e.high64(sum, func(a, b, d op) { e.VADDPS(a, b, d) })
 	e.last32(sum, func(a, b, d op) { e.VADDSS(a, b, d) })
 	e.Store(sum.AsX(), result)
-}
-
-// fold combines the halves of v until 128 bits are left.
-func (a *asm) fold(v vec, combine func(x, y, d op)) {
-	if a.wide {
-		upper := a.YMM()
-		a.VEXTRACTF64X4(operand.U8(1), v, upper)
-		combine(upper, v.AsY(), v.AsY())
-	}
-	if a.neon {
-		return
-	}
-	upper := a.XMM()
-	a.VEXTRACTF128(operand.U8(1), v.AsY(), upper)
-	combine(upper, v.AsX(), v.AsX())
-}
-
-// high64 combines the upper 64 bits of 128 with the lower.
-func (a *asm) high64(v vec, combine func(x, y, d op)) {
-	upper := a.XMM()
-	a.VPERMILPD(operand.U8(1), v.AsX(), upper)
-	combine(upper, v.AsX(), v.AsX())
-}
-
-// last32 combines lane 1 with lane 0.
-func (a *asm) last32(v vec, combine func(x, y, d op)) {
-	upper := a.XMM()
-	a.VMOVSHDUP(v.AsX(), upper)
-	combine(upper, v.AsX(), v.AsX())
 }
 
 // sums wraps the bodies without outputs.
@@ -295,46 +250,6 @@ func (a *asm) largest(start float64, of func(vec) vec) {
 	a.Label(number)
 	a.Store(acc[0].AsX(), a.ReturnIndex(0))
 	a.finish()
-}
-
-// zeroMask returns an empty mask that orMask may change.
-func (a *asm) zeroMask() mask {
-	if a.wide {
-		k := a.K()
-		a.KXORW(k, k, k)
-		return k
-	}
-	return a.zero()
-}
-
-// orMask adds m to acc.
-func (a *asm) orMask(acc, m mask) {
-	if a.wide {
-		a.KORW(m, acc, acc)
-	} else {
-		a.VORPS(m, acc, acc)
-	}
-}
-
-// jumpIfNone jumps to the label if no lane of m, which must come from cmp, is set.
-func (a *asm) jumpIfNone(m mask, label string) {
-	if a.wide {
-		a.KORTESTW(m, m)
-	} else {
-		a.VTESTPS(m, m)
-	}
-	a.JZ(operand.LabelRef(label))
-}
-
-// laneBits returns m, which must come from cmp, as a bit a lane.
-func (a *asm) laneBits(m mask) reg.GPVirtual {
-	r := a.GP32()
-	if a.wide {
-		a.KMOVW(m, r)
-	} else {
-		a.VMOVMSKPS(m, r)
-	}
-	return r
 }
 
 // codeIndexOf looks for the first element equal to v.

@@ -107,93 +107,75 @@ func stride2(rows []vec, n int) []vec {
 	return out
 }
 
-func (a *asm) two(f func(...op), size reg.Spec) func(x, y vec) vec {
+func (a *asm) two(f func(...op), bytes int) func(x, y vec) vec {
 	return func(x, y vec) vec {
-		d := a.Vec(size)
+		d := a.vector(bytes)
 		f(y, x, d)
 		return d
 	}
 }
 
-// tile32 is 16x16 in AVX-512, 8x8 in AVX2, 4x4 in NEON: within 128-bit lanes, 4x4 squares
-// are transposed by two rounds of interleaving; then the lanes are.
+// transposeLanes transposes 128-bit lanes: row per*g+c has in lane l what row per*l+c gets
+// in lane g.
+func (a *asm) transposeLanes(rows []vec, per int) []vec {
+	var split func(in []vec) []vec
+	split = func(in []vec) []vec {
+		n := len(in) / 2
+		if n == 0 {
+			return in
+		}
+		even, odd, out := make([]vec, n), make([]vec, n), make([]vec, 2*n)
+		for k := range n {
+			even[k], odd[k] = a.evenLanes(in[2*k], in[2*k+1]), a.oddLanes(in[2*k], in[2*k+1])
+		}
+		even, odd = split(even), split(odd)
+		for k := range n {
+			out[2*k], out[2*k+1] = even[k], odd[k]
+		}
+		return out
+	}
+	out := make([]vec, len(rows))
+	for c := range per {
+		var column []vec
+		for g := c; g < len(rows); g += per {
+			column = append(column, rows[g])
+		}
+		for l, v := range split(column) {
+			out[per*l+c] = v
+		}
+	}
+	return out
+}
+
+// tile32 is of as many rows as a vector has lanes: within 128-bit lanes, 4x4 squares are
+// transposed by two rounds of interleaving; then the lanes are.
 func tile32(a *asm) tile {
-	size := map[int]reg.Spec{16: reg.S128, 32: reg.S256, 64: reg.S512}[a.bytes]
 	t := tile{side: a.lanes, size: 4}
 	t.load = func(m operand.Mem) vec { v := a.vec(); a.VMOVUPS(m, v); return v }
 	t.store = func(v vec, m operand.Mem) { a.VMOVUPS(v, m) }
-	lane := func(imm uint8, x, y vec) vec {
-		d := a.vec()
-		if a.wide {
-			a.VSHUFF32X4(operand.U8(imm), y, x, d)
-		} else {
-			a.VPERM2F128(operand.U8(imm), y, x, d)
-		}
-		return d
-	}
 	t.transpose = func(rows []vec) []vec {
-		rows = unpack(rows, a.two(a.VUNPCKLPS, size), a.two(a.VUNPCKHPS, size))
-		rows = unpack(stride2(rows, 4), a.two(a.VUNPCKLPD, size), a.two(a.VUNPCKHPD, size))
-		if a.neon {
-			return rows
-		}
-		// rows[4g+c] now holds, in lane l, column 4l+c of rows 4g to 4g+3.
-		out := make([]vec, t.side)
-		for c := range 4 {
-			if !a.wide {
-				out[c], out[4+c] = lane(0x20, rows[c], rows[4+c]), lane(0x31, rows[c], rows[4+c])
-				continue
-			}
-			even0, odd0 := lane(0x88, rows[c], rows[4+c]), lane(0xdd, rows[c], rows[4+c])
-			even1, odd1 := lane(0x88, rows[8+c], rows[12+c]), lane(0xdd, rows[8+c], rows[12+c])
-			out[c], out[8+c] = lane(0x88, even0, even1), lane(0xdd, even0, even1)
-			out[4+c], out[12+c] = lane(0x88, odd0, odd1), lane(0xdd, odd0, odd1)
-		}
-		return out
+		rows = unpack(rows, a.two(a.VUNPCKLPS, a.Bytes), a.two(a.VUNPCKHPS, a.Bytes))
+		rows = unpack(stride2(rows, 4), a.two(a.VUNPCKLPD, a.Bytes), a.two(a.VUNPCKHPD, a.Bytes))
+		return a.transposeLanes(rows, 4)
 	}
 	return t
 }
 
-// tile16 is 16x16 in 256-bit registers in AVX-512 code, which has 32 of them,
-// and 8x8 in 128-bit registers in AVX2 and NEON code.
+// tile16 is 16x16 in 256-bit registers where there are 32 of them, else 8x8 in 128-bit
+// registers.
 func tile16(a *asm) tile {
-	t, size := tile{side: 8, size: 2}, reg.S128
-	if a.wide {
-		t.side, size = 16, reg.S256
+	bytes := 16
+	if a.Bytes >= 32 && a.Registers >= 32 {
+		bytes = 32
 	}
-	t.load = func(m operand.Mem) vec {
-		v := a.Vec(size)
-		if a.wide {
-			a.VMOVDQU16(m, v)
-		} else {
-			a.VMOVDQU(m, v)
-		}
-		return v
-	}
-	t.store = func(v vec, m operand.Mem) {
-		if a.wide {
-			a.VMOVDQU16(v, m)
-		} else {
-			a.VMOVDQU(v, m)
-		}
-	}
+	t := tile{side: bytes / 2, size: 2}
+	t.load = func(m operand.Mem) vec { v := a.vector(bytes); a.moveWords(m, v); return v }
+	t.store = func(v vec, m operand.Mem) { a.moveWords(v, m) }
 	t.transpose = func(rows []vec) []vec {
-		rows = unpack(rows, a.two(a.VPUNPCKLWD, size), a.two(a.VPUNPCKHWD, size))
-		rows = unpack(stride2(rows, 4), a.two(a.VPUNPCKLDQ, size), a.two(a.VPUNPCKHDQ, size))
-		rows = unpack(stride2(rows, 8), a.two(a.VPUNPCKLQDQ, size), a.two(a.VPUNPCKHQDQ, size))
-		if !a.wide {
-			return rows
-		}
-		// rows[c] holds columns c and c+8 of rows 0 to 7, rows[8+c] of rows 8 to 15.
-		out := make([]vec, t.side)
-		for c := range 8 {
-			for lane := range 2 {
-				d := a.Vec(size)
-				a.VSHUFI64X2(operand.U8(3*lane), rows[8+c], rows[c], d)
-				out[8*lane+c] = d
-			}
-		}
-		return out
+		rows = unpack(rows, a.two(a.VPUNPCKLWD, bytes), a.two(a.VPUNPCKHWD, bytes))
+		rows = unpack(stride2(rows, 4), a.two(a.VPUNPCKLDQ, bytes), a.two(a.VPUNPCKHDQ, bytes))
+		rows = unpack(stride2(rows, 8), a.two(a.VPUNPCKLQDQ, bytes), a.two(a.VPUNPCKHQDQ, bytes))
+		return a.transposeLanes(rows, 8)
 	}
 	return t
 }

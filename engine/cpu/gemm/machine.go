@@ -1,48 +1,6 @@
 package gemm
 
-// ISA is a level of instructions a kernel is written for.
-type ISA uint8
-
-// The levels, from the most portable to the fastest of each family of processors.
-// Auto is the best level this CPU and operating system support.
-const (
-	Auto       ISA = iota
-	Portable       // Go
-	AVX2           // AVX2, FMA, F16C
-	AVX512         // AVX-512 F, BW, VL, DQ
-	AVX512BF16     // AVX512 and AVX512_BF16
-	NEON           // arm64
-	NEONBF16       // NEON and BFDOT, of FEAT_BF16
-	NEONBFMMLA     // NEONBF16 and BFMMLA, of FEAT_BF16: the same bits
-)
-
-var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16", "neon", "neonbf16", "neonbfmmla"}
-
-func (i ISA) String() string { return isaNames[i] }
-
-// levels are those that this machine runs, lowest first.
-var levels = detect()
-
-// Levels returns the levels that this machine runs, the lowest first; each
-// includes those before it.
-func Levels() []ISA { return levels }
-
-// Best returns the level that Auto means.
-func Best() ISA { return levels[len(levels)-1] }
-
-// Resolve replaces Auto and lowers a level the machine lacks.
-func (i ISA) Resolve() ISA {
-	if i == Auto {
-		return Best()
-	}
-	found := Portable
-	for _, l := range levels {
-		if l <= i {
-			found = l
-		}
-	}
-	return found
-}
+import "github.com/snug-ml/snug/internal/isa"
 
 // kernelFunc multiplies tiles of rows, all as high as the kernel:
 //
@@ -118,3 +76,18 @@ func (m *machine) bytes() int { return m.elems() * m.word.Size() }
 
 // words returns the words that hold k elements.
 func (m *machine) words(k int) int { return (k + m.elems() - 1) / m.elems() }
+
+// machineFor returns the kernels of a level that this machine runs for words of the given
+// type: its own, or those of a level that it extends. Where there are none for
+// bfloat16, it multiplies in float32.
+func machineFor(level isa.Level, word DType) *machine {
+	for l := level; l != isa.Auto; l = l.Extends() {
+		if m := machines[l]; m != nil && m.word == word {
+			return m
+		}
+	}
+	if word != F32 {
+		return machineFor(level, F32)
+	}
+	return &machinePortable
+}

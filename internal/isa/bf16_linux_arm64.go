@@ -1,4 +1,4 @@
-package armcpu
+package isa
 
 import "golang.org/x/sys/unix"
 

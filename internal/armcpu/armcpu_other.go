@@ -1,5 +1,0 @@
-//go:build !arm64 || (!linux && !darwin)
-
-package armcpu
-
-func hasBF16() bool { return false }

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package isa
+
+func hasBF16() bool { return false }

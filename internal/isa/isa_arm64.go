@@ -1,0 +1,8 @@
+package isa
+
+// supported: every processor of arm64 has NEON. golang.org/x/sys/cpu does not report
+// FEAT_BF16.
+func supported() map[Level]bool {
+	bf16 := hasBF16()
+	return map[Level]bool{NEON: true, NEONBF16: bf16, NEONBFMMLA: bf16}
+}

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,19 +133,25 @@ func features() []string {
 	return names
 }
 
-// modelName reads the processor's name where cpuid has none (arm64).
+// modelName reads the processor's name where cpuid has none (arm64): as the kernel gives
+// it, else by the numbers of its cores, else that of the board.
 func modelName(root string) string {
 	text, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {
 		return ""
 	}
+	board := ""
 	for line := range strings.Lines(string(text)) {
-		key, value, ok := strings.Cut(line, ":")
-		if key = strings.TrimSpace(key); ok && (key == "model name" || key == "Model") {
+		key, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(key) {
+		case "model name":
 			return strings.TrimSpace(value)
+		case "Model":
+			board = strings.TrimSpace(value)
 		}
 	}
-	return ""
+	vendor, _ := os.ReadFile(filepath.Join(root, "sys/class/dmi/id/sys_vendor")) // boards may have none
+	return cmp.Or(armName(string(text), strings.TrimSpace(string(vendor))), board)
 }
 
 // onlineProcessors counts the machine's processors from a list such as "0-3,8"; 0 if unknown.

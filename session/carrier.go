@@ -52,6 +52,8 @@ func (s *Setup) overCards(own bool) bool {
 	switch engine, _ := over(s.Config.Hardware.Exchange); {
 	case s.World == 0:
 		return false
+	case s.sums() == train.Tree: // which is added up in main memory
+		return false
 	case engine == "auto" && s.World > 1:
 		if !own {
 			return true
@@ -95,6 +97,8 @@ func (c *carrier) via(ctx context.Context, s *Setup) (v via, err error) {
 	switch {
 	case overMPI(setting, s.World):
 		v.group, err = c.overMPI(ctx, path)
+	case engine == "auto" && s.sums() == train.Tree:
+		v.group, v.why = c.met, "TCP, through main memory, where training.gradient_sums: tree adds up"
 	case c.met != nil && (engine == "nccl" || engine == "auto" && s.World > 1):
 		v.group = c.met
 		var library *nccl.Library

@@ -179,12 +179,12 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	}
 	switch {
 	case t.Card != nil && s.overCards(s.Card != nil && t.Card.Name == s.Card.Name):
-		r.Room = train.RoomBytes(p, s.World, s.exchange(), s.fast())
+		r.Room = train.RoomBytes(p, s.World, s.exchange(), s.sums())
 	case overMPI(s.Config.Hardware.Exchange, s.World):
 		r.Exchange, r.MPI = mpi.StagingBytes(s.World), true
 		fallthrough
 	default:
-		r.Exchange += train.ExchangeBytes(p, s.World, s.exchange(), s.fast())
+		r.Exchange += train.ExchangeBytes(p, s.World, s.exchange(), s.sums())
 	}
 	var err error
 	if t.Card != nil {
@@ -316,8 +316,8 @@ func (s *Setup) Plan(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, e
 func (s *Setup) Cluster(t plan.Target, net, local string) (c plan.Cluster, err error) {
 	c = plan.Cluster{PerNode: max(1, s.Local.World)}
 	c.Nodes = s.World / c.PerNode
-	if err := train.Shareable(s.Model.Shape.Accumulation, s.World); err != nil {
-		return c, UsageError{err}
+	if err := addedUp(s.Config, s.World); err != nil {
+		return c, err
 	}
 	switch {
 	case c.Nodes > 1 && net == "":
@@ -363,7 +363,7 @@ func (s *Setup) Scale(t plan.Target, report *plan.Report, c plan.Cluster) error 
 	}
 	wire := float64(s.exchange().Size()) / float64(graph.F32.Size())
 	w := report.Work(train.Buckets(p, c.World()), wire, c.World())
-	w.Fast = s.fast()
+	w.Fast, w.Tree = s.sums() == train.Fast, s.sums() == train.Tree
 	if p.Shards != nil { // the report's optimizer is a rank's part, and weights cross as they are
 		w.Sharded, w.Gather, w.Optimizer = true, 1, w.Optimizer*float64(c.World())
 	}

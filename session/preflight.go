@@ -124,10 +124,10 @@ func notData(fetch config.Fetch) config.Fetch {
 	}
 }
 
-// sharedBy refuses settings of a run that so many processes cannot share.
+// sharedBy refuses settings of a run that so many processes cannot share, as this one was started.
 func sharedBy(c *config.Config, world int) error {
-	if err := train.Shareable(c.Training.GradientAccumulationSteps, world); err != nil {
-		return UsageError{err}
+	if err := addedUp(c, world); err != nil {
+		return err
 	}
 	setting := c.Hardware.Exchange
 	switch engine, _ := over(setting); {
@@ -137,6 +137,21 @@ func sharedBy(c *config.Config, world int) error {
 		}
 	case engine == "nccl" && c.Hardware.Device == "cpu":
 		return onProcessor
+	}
+	return nil
+}
+
+// addedUp refuses sums of gradients that so many processes cannot compute.
+func addedUp(c *config.Config, world int) error {
+	sums := sumsOf(c)
+	if err := sums.Shareable(c.Training.GradientAccumulationSteps, world); err != nil {
+		return UsageError{err}
+	}
+	switch engine, _ := over(c.Hardware.Exchange); {
+	case sums == train.Tree && c.Training.GradientExchange != "fp32":
+		return usage("training.gradient_sums: tree with training.gradient_exchange: %s would round sums where processes meet, which depends on their number: want fp32, or training.gradient_sums: ordered or fast", c.Training.GradientExchange)
+	case sums == train.Tree && engine == "nccl":
+		return usage("training.gradient_sums: tree adds up in main memory, and hardware.exchange: %s exchanges from card to card: want tcp, mpi or auto, or training.gradient_sums: ordered or fast", c.Hardware.Exchange)
 	}
 	return nil
 }

@@ -65,8 +65,12 @@ func (s *Setup) exchange() graph.DType {
 	return graph.F32
 }
 
-// fast reports whether each process adds up its own micro-batches first.
-func (s *Setup) fast() bool { return s.Config.Training.GradientSums == "fast" }
+// sums is how processes add up gradients.
+func (s *Setup) sums() train.Sums { return sumsOf(s.Config) }
+
+func sumsOf(c *config.Config) train.Sums {
+	return map[string]train.Sums{"ordered": train.Ordered, "fast": train.Fast, "tree": train.Tree}[c.Training.GradientSums]
+}
 
 // makeRoom lets what exchanges gradients run while every thread computes: the workers of the
 // processor do not give way.
@@ -90,6 +94,9 @@ func (r *run) shareable() error {
 		if r.exchange() != graph.F32 {
 			return usage("training.gradient_exchange: bf16 rounds what processes send each other, and this one trains alone: want fp32, or --nproc N (--nproc 1 computes the same as any number of processes)")
 		}
+		if r.sums() == train.Tree {
+			r.infof("training.gradient_sums: tree is not used: this process trains alone; --nproc 1 adds up as 2, 4, 8, ... processes do")
+		}
 		return nil
 	}
 	if r.exchange() != graph.F32 {
@@ -100,7 +107,10 @@ func (r *run) shareable() error {
 	if err := sharedBy(r.Config, world); err != nil {
 		return err
 	}
-	if r.fast() && world > 1 {
+	switch sums := r.sums(); {
+	case sums == train.Tree:
+		r.infof("gradients are added up in pairs of micro-batches, pairs of pairs, ...: less is sent than in their order, and other bits, the same for 1, 2, 4, 8, ... processes")
+	case sums == train.Fast && world > 1:
 		r.infof("each of %d processes adds up its own micro-batches before they exchange sums: less is sent, and the bits depend on the number of processes", world)
 	}
 	if shards := r.program.Shards; shards != nil {

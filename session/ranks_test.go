@@ -130,6 +130,36 @@ func TestRanksShareUpdates(t *testing.T) {
 	}
 }
 
+// Sums that are added up as a tree have the same bits for 1, 2 and 4 ranks, also where a run is resumed
+// with another number of them, or with a shared optimizer.
+func TestRanksAddUpAsATree(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	options := func(out string, more ...config.Override) Options {
+		return Options{Dir: filepath.Join(dir, out), Sources: config.Sources{File: file, NeedData: true, Overrides: append([]config.Override{
+			{Key: "training.gradient_accumulation_steps", Text: "8"}, {Key: "training.max_steps", Text: "3"}, {Key: "training.gradient_sums", Text: "tree"},
+			{Key: "training.eval_steps", Text: "2"}, {Key: "hardware.threads", Text: "1"}, {Key: "data.cache_dir", Text: filepath.Join(dir, "data")},
+		}, more...)}}
+	}
+	if err := together(t, 1, options("1")); err != nil {
+		t.Fatal(err)
+	}
+	want := states(t, filepath.Join(dir, "1"))
+	for i, world := range []int{4, 1, 2} {
+		o := options("resumed", config.Override{Key: "training.zero", Text: []string{"0", "0", "1"}[i]})
+		o.Resume, o.Until = i > 0, []int64{1, 2, 0}[i]
+		if err := together(t, world, o); err != nil && !errors.Is(err, train.ErrStopped) {
+			t.Fatal(err)
+		}
+	}
+	if !same(states(t, filepath.Join(dir, "resumed")), want) {
+		t.Error("4, then 1, then 2 ranks train to other states than one")
+	}
+}
+
 // Ranks that share the optimizer have the bits of those that do not, in every system, also
 // where a run is resumed with another number of them, or without sharing.
 func TestRanksShareTheOptimizer(t *testing.T) {

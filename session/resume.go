@@ -220,7 +220,7 @@ func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	now, before := r.computed(), c.Manifest.Arithmetic
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed in %s, later ones are in %s: results match those of an uninterrupted run up to rounding, not bit for bit", c.State.Update, before, now)
-		if r.Group == nil && strings.Contains(before, addedUpInOrder) {
+		if now := r.sums(); r.Group == nil && (now == train.Ordered && strings.Contains(before, addedUpInOrder) || now == train.Tree && strings.Contains(before, addedUpInPairs)) {
 			r.otherBits += "; --nproc 1 goes on with the bits of several processes"
 		}
 		r.warnf("%s", r.otherBits)
@@ -261,6 +261,9 @@ const sumsWiden = ", gradients of bf16 added up in fp32"
 // their order. One process alone adds each up inside its matmuls, which rounds otherwise.
 const addedUpInOrder = ", gradients added up by micro-batches"
 
+// addedUpInPairs ends that of a run whose processes add up gradients as a tree.
+const addedUpInPairs = ", gradients added up in pairs"
+
 // addedUpBy ends that of a run whose processes add up their own micro-batches first.
 const addedUpBy = ", gradients added up by "
 
@@ -277,13 +280,15 @@ func (r *run) computed() string {
 	if r.exchange() == graph.BF16 {
 		text += exchangedBF16
 	}
-	if r.Group != nil && r.narrowGradients() && !(r.fast() && r.World == 1) {
+	if r.Group != nil && r.narrowGradients() && !(r.sums() == train.Fast && r.World == 1) {
 		text += sumsWiden
 	}
 	switch {
 	case r.Group == nil:
-	case !r.fast():
+	case r.sums() == train.Ordered:
 		text += addedUpInOrder
+	case r.sums() == train.Tree:
+		text += addedUpInPairs
 	case r.World > 1:
 		text += fmt.Sprintf("%s%d processes", addedUpBy, r.World)
 	}
@@ -296,7 +301,7 @@ func (r *run) computed() string {
 // slicesOf splits what a run was computed in: with which kernels, and in how many slices,
 // 0 where there are none.
 func slicesOf(computed string) (kernels string, slices int) {
-	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpBy, normByHost} {
+	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpInPairs, addedUpBy, normByHost} {
 		computed, _, _ = strings.Cut(computed, end)
 	}
 	i := strings.LastIndex(computed, ", blocks in ")

@@ -268,7 +268,7 @@ func (r *run) metadata() checkpoint.Metadata {
 func (s *Setup) job(d *system.Run, x *engine.Executable) *train.Job {
 	cfg := &s.Config.Training
 	return &train.Job{
-		Runner: x, Loader: d.Loader, Exchange: s.exchange(), Fast: s.fast(), Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
+		Runner: x, Loader: d.Loader, Exchange: s.exchange(), Sums: s.sums(), Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
 		Schedule: s.Schedule(), LogEvery: int64(cfg.LogSteps), StopAtScale: minScale,
 		Eval: train.EvalOptions{
 			Evaluator: d.Evaluator, Monitor: d.Monitor, Every: int64(cfg.EvalSteps),

@@ -17,7 +17,10 @@ import (
 // What a plan says that processes send is what they send, in either format.
 func TestPlannedTraffic(t *testing.T) {
 	for format, size := range map[string]int64{"fp32": 4, "bf16": 2} {
-		for sums, exchanges := range map[string]int64{"ordered": 2, "fast": 1} {
+		for sums, exchanges := range map[string]int64{"ordered": 2, "fast": 1, "tree": 1} {
+			if sums == "tree" && format == "bf16" {
+				continue // it is refused
+			}
 			t.Run(format+" "+sums, func(t *testing.T) { plannedTraffic(t, format, sums, size, exchanges) })
 		}
 	}

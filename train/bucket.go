@@ -94,25 +94,38 @@ func Buckets(p *engine.Program, world int) (bytes []int64) {
 }
 
 // ExchangeBytes is the memory that rank 0, which has the largest shards, needs to exchange
-// the program's gradients in a format and way ([Job.Exchange], [Job.Fast]): part of a plan.
-func ExchangeBytes(p *engine.Program, world int, format graph.DType, fast bool) int64 {
+// the program's gradients in a format and way ([Job.Exchange], [Job.Sums]): part of a plan.
+func ExchangeBytes(p *engine.Program, world int, format graph.DType, how Sums) int64 {
 	if world == 0 {
 		return 0
 	}
-	stride, sums := sizes(bucketsOf(p, world), 0, fast)
-	return int64(world)*(stride+wireOf(format).bytes(stride)) + sums
+	buckets := bucketsOf(p, world)
+	stride, sums := sizes(buckets, 0, how)
+	n := int64(world)*(stride+wireOf(format).bytes(stride)) + sums
+	if how == Tree {
+		n += waitingBytes(buckets, microBatches(p)/world)
+	}
+	return n
+}
+
+// microBatches is how many an update of the program can have.
+func microBatches(p *engine.Program) int {
+	if s := p.State(engine.StateLosses); s != nil {
+		return int(s.Type.Shape.Elems())
+	}
+	return 1
 }
 
 // sizes are those of the largest shard and of all sums of a rank that are kept at a time, in
 // bytes.
-func sizes(list []bucket, rank int, fast bool) (stride, sums int64) {
+func sizes(list []bucket, rank int, how Sums) (stride, sums int64) {
 	for _, k := range list {
 		for r := range k.elems {
 			stride = max(stride, line(k.floatBytes(r)))
 		}
 		sums += line(k.floatBytes(rank))
 	}
-	if fast {
+	if how != Ordered { // a sum is spread before the next begins
 		sums = min(sums, stride)
 	}
 	return stride, sums

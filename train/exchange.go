@@ -21,7 +21,8 @@ import (
 // its owner has made of it (zero.go).
 //
 // The fast way has one round an update: each rank has added its own micro-batches up in its
-// gradients, and these are added in the order of the ranks.
+// gradients, and these are added in the order of the ranks. In pairs (tree.go), each rank adds up
+// neighbors by itself round by round, and exchanges their sum in the last.
 //
 // A bucket of gradients is exchanged as soon as a run has finished with them, while the
 // rest of the backward half and the next forward half compute (overlap.go).
@@ -33,7 +34,8 @@ type exchange struct {
 	g       dist.Group
 	x       *engine.Executable
 	buckets []bucket
-	fast    bool
+	sums    Sums
+	turns   turns
 	shared  bool // ranks share the optimizer
 	route
 	overlap
@@ -44,6 +46,8 @@ type exchange struct {
 type route interface {
 	// take makes a bucket's gradients ready to be sent, and clears them.
 	take(k *bucket) error
+	// fold adds what was taken, of that micro-batch of this rank's block, to what waits to be added up in pairs.
+	fold(k *bucket, micro int) error
 	// add exchanges what the first ranks have taken, and adds it to the sum of this rank's shard, which
 	// it may begin.
 	add(k *bucket, computed int, first bool) error
@@ -60,7 +64,7 @@ type route interface {
 	free(cause error) error
 }
 
-func newExchange(ctx context.Context, g dist.Group, x *engine.Executable, w wire, fast bool, library *nccl.Library) (*exchange, error) {
+func newExchange(ctx context.Context, g dist.Group, x *engine.Executable, w wire, how Sums, library *nccl.Library) (*exchange, error) {
 	p := x.Program()
 	if s := p.Shards; s != nil && len(s.Weights) != g.World() {
 		return nil, fmt.Errorf("the program divides the optimizer among %d ranks, the group has %d", len(s.Weights), g.World())
@@ -70,12 +74,17 @@ func newExchange(ctx context.Context, g dist.Group, x *engine.Executable, w wire
 			return nil, fmt.Errorf("gradient %s is %v: only F32 and BF16 can be exchanged", s.Name, s.Type)
 		}
 	}
-	e := &exchange{g: g, x: x, fast: fast, shared: p.Shards != nil, buckets: bucketsOf(p, g.World())}
+	if how == Tree {
+		if err := how.Shareable(microBatches(p), g.World()); err != nil {
+			return nil, err
+		}
+	}
+	e := &exchange{g: g, x: x, sums: how, turns: turnsOf(g, p, how), shared: p.Shards != nil, buckets: bucketsOf(p, g.World())}
 	var err error
 	if library != nil {
-		e.route, err = newViaCards(ctx, g, x, w, fast, e.buckets, library)
+		e.route, err = newViaCards(ctx, g, x, w, how, e.buckets, library)
 	} else {
-		e.route, err = newViaHost(g, x, w, fast, e.buckets)
+		e.route, err = newViaHost(g, x, w, how, e.buckets)
 	}
 	if err != nil {
 		return nil, err

@@ -114,7 +114,7 @@ type filler struct {
 	once  sync.Once // of closing stop
 }
 
-func startFiller(r *engine.Executable, loader DataLoader, updates int64, part Part) *filler {
+func startFiller(r *engine.Executable, loader DataLoader, updates int64, t turns) *filler {
 	f := &filler{free: make(chan int, engine.Slots), ready: make(chan filled, engine.Slots), done: make(chan struct{}), stop: make(chan struct{})}
 	for s := 1; s < engine.Slots; s++ { // the host holds slot 0
 		f.free <- s
@@ -132,9 +132,9 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64, part Pa
 				f.send(filled{err: err})
 				return
 			}
-			for m := range u.Micro {
+			for m := 0; m >= 0; m = t.next(m, u.Micro) {
 				// A rank for which there is none still needs inputs for the update.
-				if !part.has(m) && !(m == 0 && part.Rank >= u.Micro) {
+				if !t.has(m) && !(m == 0 && t.idle(u.Micro)) {
 					if !f.send(filled{slot: -1, update: u, micro: m}) {
 						return
 					}

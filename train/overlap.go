@@ -36,7 +36,10 @@ type round struct {
 	ctx      context.Context // whose end makes ranks stop after the round
 	first    bool            // of the update
 	last     bool            // of the update
-	computed int             // ranks that have a micro-batch: the first ones
+	computed int             // ranks that exchange gradients: the first ones
+	mine     bool            // this rank has a micro-batch
+	micro    int             // its number in the rank's block, where gradients are added up in pairs
+	local    bool            // nothing is exchanged, but added up by each rank
 }
 
 func (e *exchange) start(groups [][]*graph.State) {
@@ -180,28 +183,33 @@ func (e *exchange) work() {
 
 // exchange exchanges the gradients of a round.
 func (e *exchange) exchange(r *round) error {
-	mine := e.g.Rank() < r.computed
 	for i := range e.buckets {
 		k := &e.buckets[i]
-		if err := e.due(k, mine); err != nil {
+		if err := e.due(k, r.mine); err != nil {
 			return err
 		}
 		began := time.Now()
-		if mine {
-			if err := e.take(k); err != nil {
+		if r.mine {
+			err := e.take(k)
+			if err == nil && e.sums == Tree {
+				err = e.fold(k, r.micro)
+			}
+			if err != nil {
 				return err
 			}
 			if i+1 == len(e.buckets) || e.buckets[i+1].group != k.group {
 				e.taken(k.group)
 			}
 		}
-		if i == 0 && !r.last {
+		if i == 0 && !r.last && !r.local {
 			if err := e.ask(r.ctx); err != nil {
 				return err
 			}
 		}
-		if err := e.add(k, r.computed, r.first); err != nil {
-			return err
+		if !r.local {
+			if err := e.add(k, r.computed, r.first); err != nil {
+				return err
+			}
 		}
 		if r.last {
 			if err := e.spread(k); err != nil {

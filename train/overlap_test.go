@@ -235,7 +235,7 @@ func TestFailedExchangeEndsTheRun(t *testing.T) {
 func TestCloseEndsACallInHand(t *testing.T) {
 	x, _ := loadWide(t)
 	g := dist.InProcess(2)[0]
-	e, err := newExchange(context.Background(), g, x, wireOf(graph.F32), false, nil)
+	e, err := newExchange(context.Background(), g, x, wireOf(graph.F32), Ordered, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestCloseEndsACallInHand(t *testing.T) {
 
 // weightsOf are the weights that so many ranks, or one alone (0), make in two updates, and the
 // bytes that all have sent.
-func weightsOf(t *testing.T, world int, fast, share bool) (weights []float32, sent int64) {
+func weightsOf(t *testing.T, world int, how Sums, share bool) (weights []float32, sent int64) {
 	t.Helper()
 	groups := make([]dist.Group, 1)
 	if world > 0 {
@@ -271,7 +271,7 @@ func weightsOf(t *testing.T, world int, fast, share bool) (weights []float32, se
 				defer func() { _ = g.Leave(errs[r]) }()
 				g = disttest.Counted{Group: g, Scattered: &total, Gathered: &total}
 			}
-			all[r], errs[r] = weightsOfRank(g, fast, sharding)
+			all[r], errs[r] = weightsOfRank(g, how, sharding)
 		})
 	}
 	wait.Wait()
@@ -286,7 +286,7 @@ func weightsOf(t *testing.T, world int, fast, share bool) (weights []float32, se
 	return all[0], total.Load()
 }
 
-func weightsOfRank(g dist.Group, fast bool, sharding *engine.Sharding) (weights []float32, err error) {
+func weightsOfRank(g dist.Group, how Sums, sharding *engine.Sharding) (weights []float32, err error) {
 	p, err := engine.CompileTraining(wide(engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, MaxGradNorm: 0.5}, sharding, nil), engine.CompileOptions{Verify: true})
 	if err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func weightsOfRank(g dist.Group, fast bool, sharding *engine.Sharding) (weights 
 		return nil, err
 	}
 	j := job(x, &classes{micro: 4, rows: 12, updates: 2}, 2)
-	j.Fast = fast
+	j.Sums = how
 	if g != nil {
 		j.Group = g
 	}
@@ -323,15 +323,15 @@ func weightsOfRank(g dist.Group, fast bool, sharding *engine.Sharding) (weights 
 // process alone does, and agrees with the ordered way to rounding; sharing the optimizer
 // changes no bit of it.
 func TestFastSums(t *testing.T) {
-	alone, _ := weightsOf(t, 0, false, false)
-	one, _ := weightsOf(t, 1, true, false)
+	alone, _ := weightsOf(t, 0, Ordered, false)
+	one, _ := weightsOf(t, 1, Fast, false)
 	if !sameBits(one, alone) {
 		t.Error("one rank has other bits than a process alone")
 	}
-	ordered, _ := weightsOf(t, 1, false, false)
+	ordered, _ := weightsOf(t, 1, Ordered, false)
 	for _, world := range []int{2, 3, 4} { // of 3, two have no micro-batch in the last round
-		fast, sent := weightsOf(t, world, true, false)
-		shared, _ := weightsOf(t, world, true, true)
+		fast, sent := weightsOf(t, world, Fast, false)
+		shared, _ := weightsOf(t, world, Fast, true)
 		if !sameBits(fast, shared) {
 			t.Errorf("%d ranks that share the optimizer have other bits", world)
 		}
@@ -345,6 +345,34 @@ func TestFastSums(t *testing.T) {
 		each := 2 * int64(len(fast)) * 4 * int64(world-1) // an update, by all
 		if most := each + 1<<12; sent < 2*each || sent > 2*most {
 			t.Errorf("%d ranks send %d bytes in 2 updates, want %d", world, sent, 2*each)
+		}
+	}
+}
+
+// As a tree, powers of two of ranks have the same bits, whether they share the optimizer or not, send as
+// little as the fast way does, and agree with the ordered way to rounding.
+func TestTreeSums(t *testing.T) {
+	ordered, _ := weightsOf(t, 1, Ordered, false)
+	one, _ := weightsOf(t, 1, Tree, false)
+	if sameBits(one, ordered) {
+		t.Error("four micro-batches have the same bits in order and as a tree: the test shows nothing")
+	}
+	for i, x := range one {
+		if d := math.Abs(float64(x - ordered[i])); d > 1e-3 {
+			t.Errorf("weight %d is %v, added up in order %v", i, x, ordered[i])
+			break
+		}
+	}
+	for _, world := range []int{2, 4} {
+		for _, share := range []bool{false, true} {
+			tree, sent := weightsOf(t, world, Tree, share)
+			if !sameBits(tree, one) {
+				t.Errorf("%d ranks, optimizer shared %v: other bits than one", world, share)
+			}
+			each := 2 * int64(len(tree)) * 4 * int64(world-1) // an update, by all
+			if most := each + 1<<12; sent < 2*each || sent > 2*most {
+				t.Errorf("%d ranks send %d bytes in 2 updates, want %d", world, sent, 2*each)
+			}
 		}
 	}
 }

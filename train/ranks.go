@@ -27,18 +27,6 @@ type ranks struct {
 	buffers  []string // states that micro-batches change besides gradients and losses
 }
 
-// Shareable reports why so many processes cannot share the updates of a program.
-func Shareable(accumulation, world int) error {
-	if accumulation >= world && accumulation >= 2 {
-		return nil
-	}
-	or := ""
-	if accumulation >= 2 {
-		or = fmt.Sprintf(", or start at most %d processes", accumulation)
-	}
-	return fmt.Errorf("%d processes share the micro-batches of an update, of which there are %d: set training.gradient_accumulation_steps to %d or a multiple of it%s", world, accumulation, max(2, world), or)
-}
-
 // Buffered are the states besides gradients that micro-batches change, such as the running
 // statistics of batch normalization. Those of rank 0 are everybody's after an update.
 func Buffered(p *engine.Program) (names []string) {
@@ -66,9 +54,9 @@ func (j *Job) join(ctx context.Context) (*ranks, error) {
 	p := j.Runner.Program()
 	losses := p.State(engine.StateLosses)
 	if losses == nil {
-		return nil, Shareable(1, j.Group.World())
+		return nil, j.Sums.Shareable(1, j.Group.World())
 	}
-	e, err := newExchange(ctx, j.Group, j.Runner, wireOf(j.Exchange), j.Fast, j.NCCL)
+	e, err := newExchange(ctx, j.Group, j.Runner, wireOf(j.Exchange), j.Sums, j.NCCL)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +67,21 @@ func (j *Job) join(ctx context.Context) (*ranks, error) {
 	return r, nil
 }
 
-// part is the share of micro-batches that this process computes.
-func (j *Job) part() Part {
-	if j.Group == nil {
-		return Part{}
+// turns is which micro-batches this process computes.
+func (j *Job) turns() turns {
+	if j.ranks == nil {
+		return turns{0, 1, 0}
 	}
-	return Part{j.Group.Rank(), j.Group.World()}
+	return j.ranks.exchange.turns
+}
+
+// turnsOf is which micro-batches of a program a rank computes.
+func turnsOf(g dist.Group, p *engine.Program, how Sums) turns {
+	t := turns{rank: g.Rank(), world: g.World()}
+	if how == Tree {
+		t.block = max(1, microBatches(p)/g.World())
+	}
+	return t
 }
 
 // leads reports whether this process saves and reports.
@@ -96,11 +93,13 @@ func (j *Job) stops(ctx context.Context, m int) (bool, error) {
 	if j.ranks == nil {
 		return ctx.Err() != nil, nil
 	}
-	switch world := j.ranks.World(); {
-	case m == 0 || m%world == 0 && j.Fast:
+	t := j.turns()
+	switch _, round := t.of(m); {
+	case !t.begins(m):
+	case round == 0 || j.Sums != Ordered:
 		return anybody(j.ranks, ctx.Err() != nil)
-	case m%world == 0: // they have said so in the round before
-		return j.ranks.exchange.stops(m / world)
+	default: // they have said so in the round before
+		return j.ranks.exchange.stops(round)
 	}
 	return false, nil
 }
@@ -124,24 +123,40 @@ func (j *Job) compute(ctx context.Context, u *Update, m, slot int) error {
 	if j.ranks == nil {
 		return j.Runner.Run(fn, slot)
 	}
-	e, world := j.ranks.exchange, j.ranks.World()
-	last := m+world >= u.Micro // micro-batch of this rank or, where m begins a round, round
-	if m%world == 0 && (last || !e.fast) {
-		r := &round{ctx, m == 0, last, min(world, u.Micro-m)}
-		if e.fast {
-			r.first, r.computed = true, world
-		}
-		if err := e.begin(r); err != nil {
-			return err
+	e := j.ranks.exchange
+	if e.turns.begins(m) {
+		if r := e.round(ctx, m, u.Micro); r != nil {
+			if err := e.begin(r); err != nil {
+				return err
+			}
 		}
 	}
 	switch {
-	case !j.part().has(m):
+	case !e.turns.has(m):
 		return nil
-	case e.fast && !last:
+	case e.sums == Fast && m+e.turns.world < u.Micro: // more of this rank's follow
 		return j.Runner.Run(fn, slot)
 	}
 	return e.run(fn, slot)
+}
+
+// round is what begins with micro-batch m of so many; nil: nothing does.
+func (e *exchange) round(ctx context.Context, m, micro int) *round {
+	t := e.turns
+	_, n := t.of(m)
+	r := &round{ctx: ctx, first: n == 0, last: n+1 == t.rounds(micro), computed: t.ranks(n, micro), micro: n}
+	r.mine = t.rank < r.computed
+	switch e.sums {
+	case Fast:
+		if !r.last {
+			return nil
+		}
+		r.first, r.computed = true, t.ranks(0, micro)
+		r.mine = t.rank < r.computed
+	case Tree:
+		r.first, r.local, r.computed = true, !r.last, t.ranks(0, micro)
+	}
+	return r
 }
 
 // facts is how many bytes of a message about an update come before its losses: what
@@ -175,8 +190,10 @@ func (j *Job) merge(u *Update, s *Step) error {
 			return fmt.Errorf("rank %d reads other data than rank %d (weight %v, tokens %d, micro-batches %d, not %v, %d, %d): every process must have the same data files", rank, r.Rank(),
 				math.Float64frombits(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:]), u.Weight, u.Tokens, u.Micro)
 		}
-		for m := rank; m < u.Micro; m += r.World() {
-			copy(losses[4*m:4*m+4], b[facts+4*m:])
+		for m := range u.Micro {
+			if whose, _ := r.exchange.turns.of(m); whose == rank {
+				copy(losses[4*m:4*m+4], b[facts+4*m:])
+			}
 		}
 	}
 	if err := j.Runner.WriteState(engine.StateLosses, losses); err != nil {

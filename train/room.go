@@ -40,7 +40,7 @@ func (u *roomUse) slot(rank int) int64 { return u.own + int64(rank)*u.stride }
 // up rounds up to a multiple.
 func up(n, to int64) int64 { return (n + to - 1) / to * to }
 
-func newRoomUse(p *engine.Program, me, world int, w wire, fast bool, buckets []bucket) *roomUse {
+func newRoomUse(p *engine.Program, me, world int, w wire, how Sums, buckets []bucket) *roomUse {
 	u := &roomUse{format: graph.DType(w), of: make([]bucketUse, len(buckets))}
 	weights := map[string]*graph.State{}
 	if p.Shards != nil {
@@ -68,7 +68,7 @@ func newRoomUse(p *engine.Program, me, world int, w wire, fast bool, buckets []b
 	for i := range u.of {
 		b := &u.of[i]
 		b.sum = at
-		if n := line(4 * b.elems[me]); fast { // a sum is spread before the next begins
+		if n := line(4 * b.elems[me]); how != Ordered { // a sum is spread before the next begins
 			most = max(most, n)
 		} else {
 			at += n
@@ -163,10 +163,10 @@ func (u *roomUse) norm(p *engine.Program, me int) {
 
 // RoomBytes is the memory of its card that rank 0, which has the largest shards, needs to exchange the
 // program's gradients from card to card: part of a plan, as [ExchangeBytes].
-func RoomBytes(p *engine.Program, world int, format graph.DType, fast bool) int64 {
+func RoomBytes(p *engine.Program, world int, format graph.DType, how Sums) int64 {
 	if world == 0 {
 		return 0
 	}
-	u := newRoomUse(p, 0, world, wireOf(format), fast, bucketsOf(p, world))
+	u := newRoomUse(p, 0, world, wireOf(format), how, bucketsOf(p, world))
 	return up(u.Bytes, 256) + u.RoomTables()
 }

@@ -36,9 +36,8 @@ type Job struct {
 	Group dist.Group
 	// Exchange is the format in which the group exchanges gradients, F32 or BF16; 0: F32.
 	Exchange graph.DType
-	// Fast makes each rank add up its own micro-batches, as one process alone does, and
-	// exchange only the sums: results depend on the number of ranks.
-	Fast bool
+	// Sums is how the group adds up gradients.
+	Sums Sums
 	// NCCL exchanges gradients from card to card, between ranks whose group is a [dist.Watched]; nil: they
 	// go through main memory, over the group.
 	NCCL *nccl.Library
@@ -167,7 +166,7 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 	}
 	j.Learning.Monitor = j.Eval.Monitor
 	j.bindOutputs()
-	f := startFiller(j.Runner, j.Loader, j.Updates-start, j.part())
+	f := startFiller(j.Runner, j.Loader, j.Updates-start, j.turns())
 	defer f.close()
 	j.slot = 0
 	for u := start; ; u++ {
@@ -224,7 +223,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
 	f.free <- j.slot
 	held := -1 // the slot of the micro-batch that this process had last
-	for m := 0; ; m++ {
+	for m := 0; m >= 0; {
 		if stop, err := j.stops(ctx, m); err != nil {
 			return failed(err)
 		} else if stop {
@@ -251,9 +250,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if err := j.compute(ctx, b.update, m, b.slot); err != nil {
 			return failed(err)
 		}
-		if m == b.update.Micro-1 {
-			break
-		}
+		m = j.turns().next(m, b.update.Micro)
 	}
 	if err := j.merge(j.last.update, s); err != nil {
 		return failed(err)

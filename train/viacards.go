@@ -23,13 +23,16 @@ type viaCards struct {
 	send, recv []nccl.Buffer // of a call, by rank
 }
 
-func newViaCards(ctx context.Context, g dist.Group, x *engine.Executable, w wire, fast bool, buckets []bucket, library *nccl.Library) (*viaCards, error) {
+func newViaCards(ctx context.Context, g dist.Group, x *engine.Executable, w wire, how Sums, buckets []bucket, library *nccl.Library) (*viaCards, error) {
+	if how == Tree {
+		return nil, errors.New("cards add up gradients in the order of micro-batches, not in pairs")
+	}
 	met, ok := g.(dist.Watched)
 	if !ok {
 		return nil, errors.New("the ranks give each other no signs of life, which NCCL needs: it waits forever for one that is lost")
 	}
 	world := g.World()
-	e := &viaCards{g: g, x: x, use: newRoomUse(x.Program(), g.Rank(), world, w, fast, buckets), send: make([]nccl.Buffer, world), recv: make([]nccl.Buffer, world)}
+	e := &viaCards{g: g, x: x, use: newRoomUse(x.Program(), g.Rank(), world, w, how, buckets), send: make([]nccl.Buffer, world), recv: make([]nccl.Buffer, world)}
 	var err error
 	if e.room, err = x.Room(e.use.RoomUse); err != nil {
 		return nil, fmt.Errorf("memory of the card to exchange gradients: %w", err)
@@ -47,6 +50,8 @@ func (e *viaCards) free(cause error) error {
 	}
 	return errors.Join(e.link.Leave(cause), e.room.Close())
 }
+
+func (*viaCards) fold(*bucket, int) error { return nil }
 
 func (e *viaCards) buffer(place, bytes int64) nccl.Buffer {
 	return nccl.Buffer{Address: e.room.Address(place), Bytes: bytes}

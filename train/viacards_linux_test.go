@@ -144,7 +144,7 @@ func TestPlannedRoom(t *testing.T) {
 	library := standIn(t)
 	o := engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}
 	for _, wire := range []graph.DType{graph.F32, graph.BF16} {
-		for _, fast := range []bool{false, true} {
+		for _, how := range []Sums{Ordered, Fast} {
 			const world = 3
 			for r, err := range disttest.Ranks(t, world, func(g dist.Watched) (err error) {
 				d := &fakegpu.Driver{Mapped: true, Installed: []driver.Card{fakegpu.T4}}
@@ -170,19 +170,19 @@ func TestPlannedRoom(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				e, err := newExchange(t.Context(), g, x, wireOf(wire), fast, library)
+				e, err := newExchange(t.Context(), g, x, wireOf(wire), how, library)
 				if err != nil {
 					return err
 				}
 				defer func() { err = errors.Join(err, e.close(err)) }()
 				after, _, err := ctx.Memory()
-				if took, planned := before-after, RoomBytes(p, world, wire, fast); took > planned || g.Rank() == 0 && took != planned {
+				if took, planned := before-after, RoomBytes(p, world, wire, how); took > planned || g.Rank() == 0 && took != planned {
 					return fmt.Errorf("the exchange takes %d bytes, planned are %d", took, planned)
 				}
 				return err
 			}) {
 				if err != nil {
-					t.Errorf("%v, fast %v, rank %d: %v", wire, fast, r, err)
+					t.Errorf("%v, sums %v, rank %d: %v", wire, how, r, err)
 				}
 			}
 		}

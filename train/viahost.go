@@ -20,15 +20,19 @@ type viaHost struct {
 	stride     int64    // of the shards in own
 	send, recv [][]byte // of a call, by rank
 	zero       *zero    // nil: ranks do not share the optimizer
+	waiting    *waiting // nil: gradients are not added up in pairs
 }
 
-func newViaHost(g dist.Group, x *engine.Executable, w wire, fast bool, buckets []bucket) (*viaHost, error) {
+func newViaHost(g dist.Group, x *engine.Executable, w wire, how Sums, buckets []bucket) (*viaHost, error) {
 	me, world := g.Rank(), int64(g.World())
 	e := &viaHost{g: g, x: x, wire: w, buckets: buckets, send: make([][]byte, world), recv: make([][]byte, world)}
-	stride, sums := sizes(e.buckets, me, fast)
-	others := world * w.bytes(stride)
+	stride, sums := sizes(e.buckets, me, how)
+	others, waits, block := world*w.bytes(stride), int64(0), microBatches(x.Program())/g.World()
+	if how == Tree {
+		waits = waitingBytes(buckets, block)
+	}
 	var err error
-	if e.memory, err = offheap.Allocate(world*stride + others + sums); err != nil {
+	if e.memory, err = offheap.Allocate(world*stride + others + sums + waits); err != nil {
 		return nil, fmt.Errorf("memory to exchange gradients: %w", err)
 	}
 	e.stride, e.own, e.others = stride, e.memory[:world*stride], e.memory[world*stride:][:others]
@@ -36,9 +40,12 @@ func newViaHost(g dist.Group, x *engine.Executable, w wire, fast bool, buckets [
 	for i := range e.buckets {
 		k := &e.buckets[i]
 		n := k.floatBytes(me)
-		if k.sum = rest[:n]; !fast { // a sum is spread before the next begins
+		if k.sum = rest[:n]; how == Ordered {
 			rest = rest[line(n):]
 		}
+	}
+	if how == Tree {
+		e.waiting = newWaiting(buckets, block, e.memory[world*stride+others+sums:])
 	}
 	if s := x.Program().Shards; s != nil {
 		e.zero = newZero(s)
@@ -84,12 +91,22 @@ func (e *viaHost) clear(p engine.Part) error {
 	return nil
 }
 
+func (e *viaHost) fold(k *bucket, micro int) error {
+	e.waiting.fold(k.number, micro, func(r int) []byte { return e.shard(k, r) })
+	return nil
+}
+
 func (e *viaHost) add(k *bucket, computed int, first bool) error {
 	me := e.g.Rank()
+	own := func(r int) []byte { return e.shard(k, r) }
+	if e.waiting != nil && e.waiting.block > 1 && me < computed {
+		e.waiting.merge(k.number, 1) // an update may have fewer micro-batches
+		own = func(r int) []byte { return e.waiting.sums[k.number][0][r] }
+	}
 	for i := range e.send {
 		e.send[i], e.recv[i] = nil, nil
 		if me < computed {
-			e.send[i] = e.shard(k, i)[:e.wire.bytes(k.floatBytes(i))]
+			e.send[i] = own(i)[:e.wire.bytes(k.floatBytes(i))]
 		}
 		if i < computed {
 			e.recv[i] = e.others[int64(i)*e.wire.bytes(e.stride):][:e.wire.bytes(k.floatBytes(me))]
@@ -97,6 +114,11 @@ func (e *viaHost) add(k *bucket, computed int, first bool) error {
 	}
 	if err := e.g.AllToAll(e.send, e.recv); err != nil {
 		return err
+	}
+	if e.waiting != nil {
+		addPairs(e.recv[:computed])
+		copy(k.sum, e.recv[0])
+		return nil
 	}
 	for i := range computed {
 		e.wire.add(k.sum, e.recv[i], first && i == 0)

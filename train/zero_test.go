@@ -47,8 +47,8 @@ type wideRun struct {
 	o       engine.Optimizer
 	scaling *engine.LossScaling
 	wire    graph.DType
-	share   bool          // the optimizer
-	fast    bool          // sums
+	share   bool // the optimizer
+	sums    Sums
 	nccl    *nccl.Library // nil: through main memory
 	// updates are those of the whole run, until where it stops, 0: nowhere.
 	updates, until int64
@@ -117,7 +117,7 @@ func wideRank(on engine.Backend, dir string, g dist.Group, c wideRun) (err error
 		return err
 	}
 	j := job(x, &classes{micro: 4, rows: 12, updates: int(c.updates)}, c.updates)
-	j.Group, j.Exchange, j.Fast, j.NCCL, j.Until = g, c.wire, c.fast, c.nccl, c.until
+	j.Group, j.Exchange, j.Sums, j.NCCL, j.Until = g, c.wire, c.sums, c.nccl, c.until
 	var from *checkpoint.Checkpoint
 	if g.Rank() == 0 {
 		store, err := checkpoint.Open(dir, checkpoint.Options{})

@@ -33,8 +33,9 @@ type Work struct {
 	// micro-batches, and of spreading the result. Sharded divides the optimizer.
 	Scatter, Gather float64
 	Sharded         bool
-	// Fast means that each process adds up its own micro-batches, and sums are exchanged alone.
-	Fast bool
+	// Fast means that each process adds up its own micro-batches, and sums are exchanged alone, Tree that it
+	// does so in main memory, as a tree.
+	Fast, Tree bool
 	// Ranged means that Micro and Optimizer are the best end of a card's range, see
 	// [CardReached].
 	Ranged bool
@@ -96,7 +97,7 @@ func (c Cluster) rounds(w Work) int { return (w.MicroBatches + c.World() - 1) / 
 
 // exchanges are how often a process sends its gradients in an update.
 func (c Cluster) exchanges(w Work) float64 {
-	if w.Fast {
+	if w.Fast || w.Tree {
 		return 1
 	}
 	return float64(c.rounds(w))
@@ -156,7 +157,7 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 			max(c.waited(end, backward*micro, k), c.between(last, w.Scatter+w.Gather, k).took)
 		// All agree to begin, and compare losses at the end. Otherwise they agree by the exchange.
 		calls := 2.
-		if w.Fast {
+		if w.Fast || w.Tree {
 			calls += float64(c.rounds(w) - 1)
 		}
 		t.Wire += calls * c.call()
@@ -164,8 +165,13 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 	s := total(w.Buckets)
 	const copied, added, cleared = 2, 3, 1 // bytes of memory traffic for a byte of gradients
 	t.Copies = over(s*(exchanges*(copied+added+cleared+copied)+2*copied), w.Memory)
+	taken := exchanges // gradients of so many micro-batches are taken
+	if w.Tree {
+		taken = float64(c.rounds(w))
+		t.Copies += over(s*((taken-1)*(copied+cleared)+taken*added), w.Memory)
+	}
 	if c.Host != nil {
-		t.Copies += s * (2*exchanges + 1) / c.Host.Bandwidth
+		t.Copies += s * (2*taken + 1) / c.Host.Bandwidth
 	}
 	return c.end(t, w, k)
 }
@@ -332,6 +338,7 @@ type Scaling struct {
 	GradientBytes int64 `json:"gradient_bytes"`
 	Rounds        int   `json:"rounds"` // micro-batches of the busiest process
 	Fast          bool  `json:"fast,omitempty"`
+	Tree          bool  `json:"tree,omitempty"`
 	// Exchange is the memory that a process needs for it, Room how much of that is on its card, Sends what it
 	// sends in an update, Carries what the link of a machine carries each way.
 	Exchange int64    `json:"gradient_exchange_bytes"`
@@ -357,7 +364,7 @@ type Help struct {
 
 // Scale predicts what the processes of a cluster make of the plan r of one of them.
 func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
-	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Exchange: r.Run.Exchange + r.Run.Room, Room: r.Run.Room,
+	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Tree: w.Tree, Exchange: r.Run.Exchange + r.Run.Room, Room: r.Run.Room,
 		Sends: int64(c.Sends(w)), Unit: unit, Note: Unmeasured}
 	s.Units = int64(w.MicroBatches) * int64(r.Run.Settings.MicroBatch)
 	if r.Run.Tokens > 0 {
@@ -442,8 +449,13 @@ func (c Cluster) helps(w Work) []Help {
 		half.Scatter, half.Gather = .5, .5
 		try("--training.gradient_exchange bf16, which rounds what is sent", c, half)
 	}
-	if c.rounds(w) > 1 && !w.Fast {
+	if c.rounds(w) > 1 && !w.Fast && !w.Tree {
 		once := w
+		if n := c.World(); n&(n-1) == 0 && w.MicroBatches%n == 0 && w.Scatter == 1 {
+			once.Tree = true
+			try("--training.gradient_sums tree: other bits, the same for 1, 2, 4, 8, ... processes", c, once)
+			once.Tree = false
+		}
 		once.Fast = true
 		try("--training.gradient_sums fast: other bits for another number of processes", c, once)
 	}

@@ -23,7 +23,7 @@ func (s *Scaling) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", s.Cluster)
 	when := fmt.Sprintf("an update, in %d rounds of micro-batches", s.Rounds)
-	if s.Fast {
+	if s.Fast || s.Tree {
 		when = "an update, after its last micro-batch"
 	}
 	rows := [][]string{

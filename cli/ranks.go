@@ -219,9 +219,10 @@ func orphaned(lifeline io.Reader) {
 
 // follow trains with rank 0.
 func (a *app) follow(p *place) error {
-	err := session.Follow(a.ctx, p.group, p.local())
+	err := session.Follow(a.ctx, p.group, p.local(), a.fetch(true))
+	own := err
 	if err != nil && !errors.As(err, new(*dist.LostError)) && !errors.As(err, new(*dist.EndedError)) {
-		err = fmt.Errorf("rank %d: %w", p.group.Rank(), err)
+		own = fmt.Errorf("rank %d: %w", p.group.Rank(), err)
 	}
-	return errors.Join(err, p.group.Leave(err))
+	return errors.Join(own, p.group.Leave(err))
 }

@@ -87,7 +87,7 @@ func diesAnywhere(t *testing.T, zero string) {
 			_ = groups[0].Leave(first)
 		})
 		all.Go(func() {
-			second = Follow(t.Context(), mortal, Local{})
+			second = Follow(t.Context(), mortal, Local{}, nil)
 			_ = groups[1].Leave(second)
 		})
 		all.Wait()

@@ -163,9 +163,9 @@ func dismiss(g dist.Group) error {
 	return err
 }
 
-// Follow trains with rank 0, which has the configuration, until it is done. When ctx ends,
-// all ranks stop.
-func Follow(ctx context.Context, g dist.Group, local Local) (err error) {
+// Follow trains with rank 0, which has the configuration, until it is done. fetch gets what addresses in
+// that refer to, as on rank 0; nil: they are paths. When ctx ends, all ranks stop.
+func Follow(ctx context.Context, g dist.Group, local Local, fetch config.Fetch) (err error) {
 	c := &carrier{met: g}
 	defer func() { err = errors.Join(err, c.leave(err)) }()
 	for {
@@ -180,14 +180,14 @@ func Follow(ctx context.Context, g dist.Group, local Local) (err error) {
 		if v := Version(); v != in.Version {
 			return fmt.Errorf("rank 0 is snug %s, rank %d snug %s: run the same version everywhere", in.Version, g.Rank(), v)
 		}
-		if err := in.follow(ctx, c, local); err != nil && !errors.Is(err, train.ErrStopped) {
+		if err := in.follow(ctx, c, local, fetch); err != nil && !errors.Is(err, train.ErrStopped) {
 			return err
 		}
 	}
 }
 
 // setup is rank 0's, on this process's device.
-func (in *invitation) setup(ctx context.Context, local Local) (*Setup, error) {
+func (in *invitation) setup(ctx context.Context, local Local, fetch config.Fetch) (*Setup, error) {
 	dir, err := durable.Scratch("rank")
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (in *invitation) setup(ctx context.Context, local Local) (*Setup, error) {
 	if err := durable.Replace(file, []byte(in.Config)); err != nil {
 		return nil, err
 	}
-	from := config.Sources{Systems: Configs(), Presets: configs.FS, File: file, NeedData: true}
+	from := config.Sources{Systems: Configs(), Presets: configs.FS, File: file, NeedData: true, Fetch: fetch}
 	if in.Card { // this process has its own
 		from.Overrides = []config.Override{{Key: "hardware.device", Text: "cuda"}}
 	}
@@ -230,9 +230,9 @@ func (in *invitation) home() (d *rundir.Dir, done func() error, err error) {
 	return d, func() error { return errors.Join(d.Close(), remove()) }, nil
 }
 
-func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local) (err error) {
+func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local, fetch config.Fetch) (err error) {
 	g := carrier.met
-	s, err := in.setup(ctx, local)
+	s, err := in.setup(ctx, local, fetch)
 	if err != nil {
 		return err
 	}

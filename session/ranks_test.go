@@ -32,7 +32,7 @@ func together(t *testing.T, world int, o Options) error {
 				o.Group = g
 				_, errs[0] = Train(t.Context(), o)
 			} else {
-				errs[r] = Follow(t.Context(), g, Local{})
+				errs[r] = Follow(t.Context(), g, Local{}, nil)
 			}
 			if !errors.Is(errs[r], train.ErrStopped) {
 				errs[r] = errors.Join(errs[r], g.Leave(errs[r]))

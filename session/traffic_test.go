@@ -66,7 +66,7 @@ func plannedTraffic(t *testing.T, format, sums string, size, exchanges int64) {
 			if r == 0 {
 				_, errs[0] = Train(t.Context(), Options{Dir: filepath.Join(dir, "run"), Sources: from, Group: g})
 			} else {
-				errs[r] = Follow(t.Context(), g, Local{})
+				errs[r] = Follow(t.Context(), g, Local{}, nil)
 			}
 			if !errors.Is(errs[r], train.ErrStopped) {
 				errs[r] = errors.Join(errs[r], g.Leave(errs[r]))

@@ -50,7 +50,7 @@ func togetherOnCards(t *testing.T, world int, o Options) []error {
 			o.Group, o.Local = g, local
 			_, err = Train(t.Context(), o)
 		} else {
-			err = Follow(t.Context(), g, local)
+			err = Follow(t.Context(), g, local, nil)
 		}
 		if errors.Is(err, train.ErrStopped) {
 			return nil

@@ -75,6 +75,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("NOTEBOOK", notebook)
+			env.Setenv("SNUG_PYTHON", os.Getenv("SNUG_PYTHON"))
 			nccl, err := filepath.Abs("../dist/nccl/testdata/nccl.c") // stands in for it
 			if err != nil {
 				return err
@@ -85,6 +86,12 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve-hub": serveHub, "damage": damage, "torch-save": torchSave,
 			"serve-mlflow": serveMLflow, "show-mlflow": showMLflow,
+		},
+		Condition: func(name string) (bool, error) {
+			if name == "torch" { // a Python that has it is named
+				return os.Getenv("SNUG_PYTHON") != "", nil
+			}
+			return false, fmt.Errorf("no condition %q", name)
 		},
 		RequireExplicitExec: true,
 	})

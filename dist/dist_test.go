@@ -351,33 +351,3 @@ func TestAskedForDifferentThings(t *testing.T) {
 		}
 	}
 }
-
-// Two ranks of one machine that have the same number there would take the same card.
-func TestTwoOfOneNumberOnAMachine(t *testing.T) {
-	for _, locals := range [][2]int{{1, 1}, {0, 1}} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		errs := make([]error, 2)
-		var all sync.WaitGroup
-		for r := range errs {
-			o := dist.Options{Rank: r, World: 2, Address: l.Addr().String(), LocalRank: locals[r], LocalWorld: 2}
-			if r == 0 {
-				o.Listener = l
-			}
-			all.Go(func() {
-				var g dist.Group
-				if g, errs[r] = dist.Open(context.Background(), o); errs[r] == nil {
-					errs[r] = errors.Join(dist.Barrier(g), g.Leave(nil))
-				}
-			})
-		}
-		all.Wait()
-		for r, err := range errs {
-			if want := locals[0] == locals[1]; (err != nil) != want || want && !strings.Contains(err.Error(), "ranks 0 and 1 both say that they are number 1 of 2 on their machine") {
-				t.Errorf("%v: rank %d ends with %v", locals, r, err)
-			}
-		}
-	}
-}

@@ -231,8 +231,7 @@ func (l *launcher) read(getenv func(string) string) (f *Launch, local bool, err 
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, local, err
 	}
-	// Open MPI 5 counts the processes of a machine in another order than that of their ranks; whether two
-	// have the same number there is seen when they meet.
+	// The numbers on a machine need not be in the order of ranks: those of Open MPI 5 are not.
 	if f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalWorld > f.World {
 		return nil, local, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other: processes count from 0, and a machine has no more than all have",
 			l.rank, f.Rank, l.world, f.World, l.localRank, f.LocalRank, l.localWorld, f.LocalWorld)

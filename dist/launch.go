@@ -118,7 +118,7 @@ func portOf(job string) int {
 
 // Join makes the group of the processes that were launched together.
 func (f *Launch) Join(ctx context.Context) (Group, error) {
-	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job, LocalRank: f.LocalRank, LocalWorld: f.LocalWorld, Asked: f.Asked, Silence: f.Silence}
+	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job, Asked: f.Asked, Silence: f.Silence}
 	ctx, cancel := context.WithTimeout(ctx, Meet)
 	defer cancel()
 	switch {

@@ -25,9 +25,6 @@ type Options struct {
 	// Token is a secret of the run: who does not know it is turned away. It is no
 	// protection on a network that others can read.
 	Token string
-	// LocalRank is the number of this process among LocalWorld on its machine, which no other there may
-	// have; 0 of 0: it is not known.
-	LocalRank, LocalWorld int
 	// Asked is what this process was asked to do, by names. What differs between ranks is
 	// refused.
 	Asked map[string]string
@@ -63,7 +60,6 @@ type greeting struct {
 	// With those for life:
 	Address string            `json:"address,omitempty"` // of the rank's own listener
 	Process process           `json:"process,omitzero"`
-	Local   [2]int            `json:"local,omitzero"` // number on the machine, and of how many
 	Asked   map[string]string `json:"asked,omitempty"`
 }
 
@@ -126,20 +122,16 @@ func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, processes
 	defer door.close()
 	lives = make([]net.Conn, o.World)
 	addresses := make([]string, o.World)
-	processes, locals := make([]process, o.World), make([][2]int, o.World)
-	processes[0], locals[0] = self(), [2]int{o.LocalRank, o.LocalWorld}
+	processes = make([]process, o.World)
+	processes[0] = self()
 	for missing := o.World - 1; missing > 0; missing-- {
 		c, err := door.next("life", lives)
 		if err != nil {
 			return lives, nil, err
 		}
 		r := c.hello.Rank
-		lives[r], addresses[r], processes[r], locals[r] = c.Conn, c.hello.Address, c.hello.Process, c.hello.Local
-		err = otherwise(r, c.hello.Asked, o.Asked)
-		if other := twin(r, processes, locals); err == nil && other >= 0 {
-			err = fmt.Errorf("ranks %d and %d both say that they are number %d of %d on their machine: give each a number of its own there (LOCAL_RANK), by which it takes a card", other, r, locals[r][0], locals[r][1])
-		}
-		if err != nil {
+		lives[r], addresses[r], processes[r] = c.Conn, c.hello.Address, c.hello.Process
+		if err := otherwise(r, c.hello.Asked, o.Asked); err != nil {
 			for _, c := range lives { // all end by what is theirs to mend
 				if c != nil {
 					_ = writeLine(c, answer{Refused: err.Error()}) // it may be gone
@@ -156,16 +148,6 @@ func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, processes
 		}
 	}
 	return lives, processes, m.accept(door, o.World-1)
-}
-
-// twin is another rank that says it has the number of rank r on the same machine; -1: there is none.
-func twin(r int, processes []process, locals [][2]int) int {
-	for other := range processes {
-		if other != r && locals[r][1] > 0 && locals[other] == locals[r] && processes[other].ID > 0 && processes[other].Machine == processes[r].Machine {
-			return other
-		}
-	}
-	return -1
 }
 
 // AskedError reports ranks that were asked for different things.
@@ -204,7 +186,7 @@ func merged(a, b map[string]string) map[string]string {
 // join reaches rank 0, learns the others' addresses, and reaches those of lower rank;
 // the others come by themselves.
 func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, processes []process, err error) {
-	hello := greeting{Snug: protocol, Token: o.Token, For: "life", Rank: o.Rank, World: o.World, Process: self(), Local: [2]int{o.LocalRank, o.LocalWorld}, Asked: o.Asked}
+	hello := greeting{Snug: protocol, Token: o.Token, For: "life", Rank: o.Rank, World: o.World, Process: self(), Asked: o.Asked}
 	life, err := reach(ctx, o.Address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d does not reach rank 0 at %s: %w", o.Rank, o.Address, err)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -47,18 +48,23 @@ func (d *dying) Broadcast(root int, data []byte) error {
 	return d.Group.Broadcast(root, data)
 }
 
-// Wherever a rank dies, the other ends with its error, and what was saved before resumes
-// to the states of a run that nobody left.
+// Wherever a rank dies, the first or another, the other ends with its error, and what was saved before
+// resumes to the states of a run that nobody left.
 func TestRankDiesAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains many times")
 	}
 	for _, zero := range []string{"0", "1"} {
-		t.Run("zero "+zero, func(t *testing.T) { diesAnywhere(t, zero) })
+		for rank := range 2 {
+			t.Run(fmt.Sprint("zero ", zero, ", rank ", rank), func(t *testing.T) {
+				t.Parallel()
+				diesAnywhere(t, zero, rank)
+			})
+		}
 	}
 }
 
-func diesAnywhere(t *testing.T, zero string) {
+func diesAnywhere(t *testing.T, zero string, rank int) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
@@ -77,26 +83,27 @@ func diesAnywhere(t *testing.T, zero string) {
 	want := states(t, filepath.Join(dir, "whole"))
 	for calls, ended := 0, false; !ended; calls += 1 + calls/4 {
 		groups := dist.InProcess(2)
-		mortal := &dying{groups[1], calls}
-		var first, second error
+		groups[rank] = &dying{groups[rank], calls}
+		var errs [2]error
 		var all sync.WaitGroup
 		all.Go(func() {
 			o := options("broken")
 			o.Group, o.Resume = groups[0], true
-			_, first = Train(t.Context(), o)
-			_ = groups[0].Leave(first)
+			_, errs[0] = Train(t.Context(), o)
+			_ = groups[0].Leave(errs[0])
 		})
 		all.Go(func() {
-			second = Follow(t.Context(), mortal, Local{}, nil)
-			_ = groups[1].Leave(second)
+			errs[1] = Follow(t.Context(), groups[1], Local{}, nil)
+			_ = groups[1].Leave(errs[1])
 		})
 		all.Wait()
+		own, other := errs[rank], errs[1-rank]
 		var told *dist.EndedError
-		switch ended = second == nil; {
-		case ended && first != nil:
-			t.Fatal(first)
-		case !ended && (!errors.Is(second, errDead) || !errors.As(first, &told) || told.Rank != 1):
-			t.Fatalf("after %d calls rank 1 ends with %v, rank 0 with %v", calls, second, first)
+		switch ended = own == nil; {
+		case ended && other != nil:
+			t.Fatal(other)
+		case !ended && (!errors.Is(own, errDead) || !errors.As(other, &told) || told.Rank != rank):
+			t.Fatalf("after %d calls rank %d ends with %v, the other with %v", calls, rank, own, other)
 		}
 	}
 	if !same(states(t, filepath.Join(dir, "broken")), want) {

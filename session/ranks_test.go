@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,6 +81,45 @@ func states(t *testing.T, dir string) map[string][]byte {
 
 func same(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
+// reported are what a run reports of its updates and evaluations.
+type reported struct {
+	steps       []train.Step
+	evaluations []train.Evaluated
+}
+
+// of are the options of a run whose reported these become.
+func (f *reported) of(o Options) Options {
+	o.OnEvent = func(e Event) {
+		switch e := e.(type) {
+		case train.Step:
+			f.steps = append(f.steps, e)
+		case train.Evaluated:
+			f.evaluations = append(f.evaluations, e)
+		}
+	}
+	return o
+}
+
+// equal compares every reported number with those of one rank: losses, norms, and evaluations of which
+// each rank has made a part. exact: they do not depend on running statistics, which are those of rank 0's
+// micro-batches.
+func (f *reported) equal(t *testing.T, who string, one *reported, exact bool) {
+	t.Helper()
+	if len(f.steps) != len(one.steps) || len(f.steps) == 0 || len(f.evaluations) != len(one.evaluations) || len(f.evaluations) == 0 {
+		t.Fatalf("%s report %d updates and %d evaluations, one %d and %d", who, len(f.steps), len(f.evaluations), len(one.steps), len(one.evaluations))
+	}
+	for i, s := range f.steps {
+		if o := one.steps[i]; s.Loss != o.Loss || s.GradNorm != o.GradNorm || s.Tokens != o.Tokens || s.Skipped != o.Skipped {
+			t.Errorf("%s: update %d has loss %v and norm %v, that of one %v and %v", who, s.Update, s.Loss, s.GradNorm, o.Loss, o.GradNorm)
+		}
+	}
+	for i, e := range f.evaluations {
+		if exact && !maps.Equal(e.Metrics, one.evaluations[i].Metrics) {
+			t.Errorf("%s: the evaluation after update %d has %v, that of one %v", who, e.Update, e.Metrics, one.evaluations[i].Metrics)
+		}
+	}
+}
+
 // Any number of ranks gives the bits of one that exchanges gradients with itself, in every
 // system, also where it is resumed with another number.
 func TestRanksShareUpdates(t *testing.T) {
@@ -103,18 +143,21 @@ func TestRanksShareUpdates(t *testing.T) {
 					{Key: "training.eval_steps", Text: "2"}, {Key: "hardware.threads", Text: "1"},
 				}, more...)}}
 			}
-			if err := together(t, 1, options("1")); err != nil {
+			var one reported
+			if err := together(t, 1, one.of(options("1"))); err != nil {
 				t.Fatal(err)
 			}
 			want := states(t, filepath.Join(dir, "1"))
 			for _, world := range []int{2, 3, 4} {
 				out := fmt.Sprint(world)
-				if err := together(t, world, options(out)); err != nil {
+				var all reported
+				if err := together(t, world, all.of(options(out))); err != nil {
 					t.Fatal(err)
 				}
 				if !same(states(t, filepath.Join(dir, out)), want) {
 					t.Errorf("%d ranks train to other states", world)
 				}
+				all.equal(t, fmt.Sprint(world, " ranks"), &one, !strings.HasPrefix(name, "cloudbase"))
 			}
 			for i, world := range []int{4, 2, 3} {
 				o := options("resumed")
@@ -127,6 +170,40 @@ func TestRanksShareUpdates(t *testing.T) {
 				t.Error("4, then 2, then 3 ranks train to other states")
 			}
 		})
+	}
+}
+
+// A process alone adds each micro-batch up inside its matmuls, where other partial sums are rounded than in a
+// group that adds up in order. In the first update only the gradients differ: their norm by at most
+// 2^-20 of it. What that does to the next losses stays below 2^-16 of them.
+func TestProcessAloneIsNearAGroup(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	options := func(out string) Options {
+		return Options{Dir: filepath.Join(dir, out), Sources: config.Sources{File: file, NeedData: true, Overrides: []config.Override{
+			{Key: "training.gradient_accumulation_steps", Text: "4"}, {Key: "training.max_steps", Text: "6"}, {Key: "training.batch_size", Text: "16"},
+			{Key: "training.learning_rate", Text: "1e-3"}, {Key: "data.cache_dir", Text: filepath.Join(dir, "data")}, {Key: "hardware.threads", Text: "1"},
+		}}}
+	}
+	var group, alone reported
+	if err := together(t, 2, group.of(options("group"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Train(t.Context(), alone.of(options("alone"))); err != nil {
+		t.Fatal(err)
+	}
+	if same(states(t, filepath.Join(dir, "group")), states(t, filepath.Join(dir, "alone"))) {
+		t.Error("they have the same bits: the test shows nothing")
+	}
+	for i, s := range alone.steps {
+		g := group.steps[i]
+		loss, norm := math.Abs(s.Loss/g.Loss-1), math.Abs(s.GradNorm/g.GradNorm-1)
+		if i == 0 && (loss != 0 || norm > 0x1p-20) || loss > 0x1p-16 {
+			t.Errorf("update %d: the loss is %v, that of a group %v; the norm %v, that of a group %v", s.Update, s.Loss, g.Loss, s.GradNorm, g.GradNorm)
+		}
 	}
 }
 

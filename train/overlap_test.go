@@ -376,3 +376,101 @@ func TestTreeSums(t *testing.T) {
 		}
 	}
 }
+
+// alike has the same data in every micro-batch.
+type alike struct{ classes }
+
+func (a *alike) Next() (Update, error) {
+	u, err := a.classes.Next()
+	if fill := u.Fill; err == nil {
+		u.Fill = func(_ int, in Inputs) error { return fill(0, in) }
+	}
+	return u, err
+}
+
+// Ranks drop different elements, and each micro-batch has those that it has in a run of one, whoever
+// computes it.
+func TestDropoutDiffersByRank(t *testing.T) {
+	losses := func(world int, how Sums) []float32 {
+		all, errs := make([][]float32, world), make([]error, world)
+		var wait sync.WaitGroup
+		for r, g := range dist.InProcess(world) {
+			wait.Go(func() {
+				defer func() { _ = g.Leave(errs[r]) }()
+				x := loaded(t, backend.CPU(1), engine.Training{
+					Accumulation: 4, Optimizer: engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8},
+					Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
+						x := b.Input("x", graph.T(graph.F32, 3, features))
+						h := b.Dropout(b.Linear(x, b.Param("w1", graph.Normal(1), 32, features), nil), 0.5, 11)
+						y := b.Linear(h, b.Param("w2", graph.Normal(1), labels, 32), nil)
+						return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, 3)), b.Input("w", graph.T(graph.F32, 3)))}
+					},
+				})
+				j := job(x, &alike{classes{micro: 4, rows: 12, updates: 1}}, 1)
+				j.Group, j.Sums = g, how
+				if _, errs[r] = j.Run(context.Background(), 0); errs[r] != nil {
+					return
+				}
+				s, err := x.State(engine.StateLosses)
+				all[r], errs[r] = slices.Clone(s.F32()), err
+			})
+		}
+		wait.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for r := range all {
+			if !sameBits(all[r], all[0]) {
+				t.Errorf("rank %d of %d has losses %v, rank 0 %v", r, world, all[r], all[0])
+			}
+		}
+		return all[0]
+	}
+	one := losses(1, Ordered)
+	for i, x := range one {
+		if slices.Contains(one[:i], x) {
+			t.Errorf("micro-batches with the same data have losses %v: some drop the same", one)
+		}
+	}
+	for _, how := range []Sums{Ordered, Fast, Tree} {
+		for _, world := range []int{2, 4} {
+			if got := losses(world, how); !sameBits(got, one) {
+				t.Errorf("%d ranks: losses %v, one has %v", world, got, one)
+			}
+		}
+	}
+}
+
+// An update may have fewer micro-batches than there are ranks: those without wait for the others.
+func TestFewerMicroBatchesThanRanks(t *testing.T) {
+	run := func(world int, how Sums) []float32 {
+		all, errs := make([][]float32, world), make([]error, world)
+		var wait sync.WaitGroup
+		for r, g := range dist.InProcess(world) {
+			x := classifier(t, 6, 4)
+			wait.Go(func() {
+				defer func() { _ = g.Leave(errs[r]) }()
+				j := job(x, &classes{micro: 2, rows: 12, updates: 3}, 3)
+				j.Group, j.Sums = g, how
+				if _, errs[r] = j.Run(t.Context(), 0); errs[r] == nil {
+					all[r] = weights(t, x)
+				}
+			})
+		}
+		wait.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for r := range all {
+			if !sameBits(all[r], all[0]) {
+				t.Errorf("sums %d: rank %d of %d has other weights than rank 0", how, r, world)
+			}
+		}
+		return all[0]
+	}
+	for _, how := range []Sums{Ordered, Fast, Tree} {
+		if four, one := run(4, how), run(1, how); how != Fast && !sameBits(four, one) {
+			t.Errorf("sums %d: 4 ranks have other weights than one", how)
+		}
+	}
+}

@@ -26,6 +26,8 @@ func detectHost(root string) Host {
 	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
 	if release, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil {
 		h.Kernel = strings.TrimSpace(string(release))
+	} else {
+		h.Kernel = systemRelease()
 	}
 	limits := findCgroup(root)
 	h.CPU = detectCPU(root, limits.cpuQuota())
@@ -93,7 +95,7 @@ func detectMemory(root string, limits cgroup) Memory {
 		m.Total = kilobytes(text, "MemTotal:")
 		m.Available = kilobytes(text, "MemAvailable:")
 	} else {
-		m.Total = systemMemory()
+		m.Total, m.Available = systemMemory(), availableMemory()
 	}
 	m.Limit, m.Used = limits.memory()
 	if m.Total > 0 && m.Limit >= m.Total {

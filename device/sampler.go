@@ -34,8 +34,17 @@ type Sampler struct {
 
 	limit  int64
 	buffer [4096]byte
+	ask    func() usage // where the system answers calls, not in files of /proc; nil: it does
 
 	last, before cpuTime // what CPU use is measured from
+}
+
+// usage is what a system says of this process and the machine when it is asked.
+type usage struct {
+	rss, peak        int64 // bytes
+	cpu              time.Duration
+	total, available int64 // bytes
+	load             float64
 }
 
 // cpuTime is what was used up to a moment, in ticks.
@@ -54,7 +63,12 @@ const shortest = 100 * time.Millisecond
 const ticksPerSecond = 100
 
 // NewSampler opens what this system has to offer; call Close when done.
-func NewSampler() *Sampler { return newSampler("/") }
+func NewSampler() *Sampler {
+	s := newSampler("/")
+	s.ask = askSystem
+	s.last = s.cpuTime()
+	return s
+}
 
 func newSampler(root string) *Sampler {
 	open := func(path string) *os.File {
@@ -108,6 +122,10 @@ func (s *Sampler) Sample() Sample {
 	if text = s.read(s.load); len(text) > 0 {
 		x.Load = decimal(text)
 	}
+	if s.ask != nil {
+		u := s.ask()
+		x.RSS, x.PeakRSS, x.MemoryTotal, x.MemoryAvailable, x.Load = u.rss, u.peak, u.total, u.available, u.load
+	}
 
 	now := s.cpuTime()
 	x.At = now.at
@@ -143,9 +161,12 @@ func (s *Sampler) read(f *os.File) []byte {
 	return s.buffer[:n]
 }
 
-// processTicks is utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the
+// processTicks is what the system says when it is asked, or utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the
 // name, is in parentheses and may hold anything, so counting starts after the last one.
 func (s *Sampler) processTicks() int64 {
+	if s.ask != nil {
+		return int64(s.ask().cpu / (time.Second / ticksPerSecond))
+	}
 	text := s.read(s.self)
 	i := bytes.LastIndexByte(text, ')')
 	if i < 0 {

@@ -89,8 +89,8 @@ func TestSampleSoonAfterAnother(t *testing.T) {
 }
 
 func TestSampleOfThisProcess(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs /proc")
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("this system is not asked")
 	}
 	began := time.Now()
 	s := NewSampler()
@@ -106,11 +106,29 @@ func TestSampleOfThisProcess(t *testing.T) {
 	if a.ProcessCPU < least || a.RSS < 1<<20 || a.PeakRSS < a.RSS/2 || a.MemoryAvailable <= 0 {
 		t.Errorf("after work of %d ticks, %.1f %% of a processor: %+v", ticks, least, a)
 	}
-	if n := testing.AllocsPerRun(20, func() { s.Sample() }); n != 0 {
+	if n := testing.AllocsPerRun(20, func() { s.Sample() }); n != 0 && s.ask == nil {
 		t.Errorf("a sample makes %g allocations", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSampleOfCalls takes samples of a system that answers calls.
+func TestSampleOfCalls(t *testing.T) {
+	s := newSampler(t.TempDir())
+	u := usage{rss: 3, peak: 4, total: 8, available: 5, load: 0.5}
+	s.ask = func() usage { return u }
+	s.last = s.cpuTime()
+	s.last.at = s.last.at.Add(-2 * time.Second)
+	u.cpu = time.Second
+	x := s.Sample()
+	if math.Abs(x.ProcessCPU-50) > 1 || x.MachineCPU != 0 {
+		t.Errorf("a second of work in two: process %.1f %%, machine %.1f %%", x.ProcessCPU, x.MachineCPU)
+	}
+	x.At, x.ProcessCPU = time.Time{}, 0
+	if want := (Sample{RSS: 3, PeakRSS: 4, MemoryTotal: 8, MemoryAvailable: 5, Load: 0.5}); x != want {
+		t.Errorf("%+v, want %+v", x, want)
 	}
 }
 

@@ -17,5 +17,10 @@ func allowedProcessors() []int {
 	return all
 }
 
-// systemMemory is for systems without /proc.
-func systemMemory() int64 { return 0 }
+// What follows is for systems without /proc.
+
+func systemMemory() int64    { return 0 }
+func availableMemory() int64 { return 0 }
+func systemRelease() string  { return "" }
+
+var askSystem func() usage

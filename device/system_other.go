@@ -7,3 +7,9 @@ func allowedProcessors() []int { return nil }
 
 // systemMemory is unknown here.
 func systemMemory() int64 { return 0 }
+
+// availableMemory, systemRelease and askSystem likewise.
+func availableMemory() int64 { return 0 }
+func systemRelease() string  { return "" }
+
+var askSystem func() usage

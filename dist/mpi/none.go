@@ -8,9 +8,10 @@ import (
 	"os"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
-var errNone = errors.New("this build of snug loads no MPI library: it is for Linux on amd64 and arm64")
+var errNone = errors.New("this build of snug loads no MPI library: " + dynlib.Without)
 
 // Find reports that this build loads no libraries.
 func Find(string) (*Library, error) { return nil, errNone }

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 // Library is NCCL.
@@ -15,7 +16,7 @@ type Library struct{}
 // Communicator is one rank's end of ranks that exchange the memory of their cards.
 type Communicator struct{}
 
-var errNone = errors.New("this build of snug has no CUDA")
+var errNone = errors.New("this build of snug has no CUDA: " + dynlib.Without)
 
 // Open reports that this build loads no libraries.
 func Open([]string) (*Library, error) { return nil, errNone }

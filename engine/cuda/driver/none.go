@@ -2,10 +2,14 @@
 
 package driver
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/snug-ml/snug/internal/dynlib"
+)
 
 // ErrNone says that this build cannot use a card.
-var ErrNone = errors.New("this build of snug has no CUDA (it is for Linux on amd64 and arm64, without the build tag nocuda)")
+var ErrNone = errors.New("this build of snug has no CUDA: " + dynlib.Without)
 
 // Open reports that this build has no CUDA.
 func Open() (Driver, error) { return nil, ErrNone }

@@ -1,0 +1,6 @@
+//go:build !nocuda
+
+package dynlib
+
+// Without says why a build loads no libraries, where it loads none.
+const Without = "it is for Linux on amd64 and arm64"

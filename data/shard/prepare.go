@@ -49,6 +49,8 @@ type Options struct {
 	// Corpus is the id of the training split that a run has learned from: other
 	// data is refused before it replaces that. Empty: any will do.
 	Corpus string `json:"-"`
+	// Ends means that the ends of documents could be held out instead of whole ones.
+	Ends bool `json:"-"`
 	// Workers tokenize in parallel; 0 means one a core.
 	Workers int `json:"-"`
 	// Progress, when set, is called now and then from one goroutine.
@@ -258,7 +260,7 @@ func enough(t *tally, opt Options) error {
 	return Census{
 		Documents: t.report.Documents, Empty: t.report.EmptyDocuments, Groups: len(t.groups[Train]) + len(t.groups[HeldOut]),
 		Train: t.report.Train.Documents, HeldOut: t.report.HeldOut.Documents,
-		Own: opt.OwnHeldOut,
+		Own: opt.OwnHeldOut, Ends: opt.Ends,
 	}.Check(opt.HeldOut)
 }
 
@@ -267,8 +269,9 @@ func enough(t *tally, opt Options) error {
 type Census struct {
 	Documents, Empty, Train, HeldOut int64
 	Groups                           int // that stay together, of documents with text
-	// Own means that the source holds documents out itself.
-	Own bool
+	// Own means that the source holds documents out itself, Ends that it could hold out
+	// their ends.
+	Own, Ends bool
 }
 
 // Count reads the documents of a source.
@@ -294,12 +297,15 @@ func Count(src data.Source, seed uint64, heldOut float64) (c Census, err error) 
 	return c, nil
 }
 
-// finer names the settings that make more groups.
-func (c Census) finer() string {
-	if int64(c.Groups) < c.Documents-c.Empty {
-		return " (data.split_by: document)"
+// divided names what to do where documents with text are not enough groups.
+func (c Census) divided() string {
+	switch {
+	case int64(c.Groups) < c.Documents-c.Empty:
+		return "divide more finely (data.split_by: document)"
+	case c.Ends:
+		return "hold out the end of each document (data.split_by: end)"
 	}
-	return " (data.documents: chunk, paragraph or line)"
+	return "divide more finely (data.documents: chunk, paragraph or line, with data.split_by: document)"
 }
 
 // Check reports what is missing where there is nothing to train on, or nothing held
@@ -314,10 +320,16 @@ func (c Census) Check(heldOut float64) error {
 		return errors.New("data.source: there is nothing to train on: none of its documents has text")
 	case c.HeldOut == 0 && c.Own:
 		return errors.New("nothing held out: none of the held-out documents (data.validation, or data.split_by end) has text")
+	case c.Groups == 1 && heldOut > 0:
+		what := "one document"
+		if n := c.Documents - c.Empty; n > 1 {
+			what = fmt.Sprintf("one group of %d documents", n)
+		}
+		return fmt.Errorf("nothing can be held out: the data is %s, of which no share of %v can be taken; %s", what, heldOut, c.divided())
 	case c.Train == 0:
-		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or divide more finely%s", heldOut, c.Groups, c.finer())
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or %s", heldOut, c.Groups, c.divided())
 	case c.HeldOut == 0 && heldOut > 0:
-		return fmt.Errorf("nothing held out: none of %d groups of documents fell into the share of %v; raise it, choose another seed, or divide more finely%s", c.Groups, heldOut, c.finer())
+		return fmt.Errorf("nothing held out: none of %d groups of documents fell into the share of %v; raise it, choose another seed, or %s", c.Groups, heldOut, c.divided())
 	}
 	return nil
 }

@@ -226,11 +226,19 @@ func TestFailureLeavesNothing(t *testing.T) {
 			return err
 		},
 		"nothing held out": func() error {
-			_, err := Prepare(context.Background(), dir, texts("only"), narrow, Options{EOS: 256, HeldOut: 1e-9})
+			_, err := Prepare(context.Background(), dir, texts("one", "two"), narrow, Options{EOS: 256, HeldOut: 1e-9})
 			return err
 		},
 		"nothing left to train on": func() error {
-			_, err := Prepare(context.Background(), dir, texts("only"), narrow, Options{EOS: 256, HeldOut: 0.999999})
+			_, err := Prepare(context.Background(), dir, texts("one", "two"), narrow, Options{EOS: 256, HeldOut: 0.999999})
+			return err
+		},
+		"one document, of which no share of 0.5 can be taken; divide more finely (data.documents: chunk, paragraph or line, with data.split_by: document)": func() error {
+			_, err := Prepare(context.Background(), dir, texts("only"), narrow, Options{EOS: 256, HeldOut: 0.5})
+			return err
+		},
+		"one document, of which no share of 0.25 can be taken; hold out the end of each document (data.split_by: end)": func() error {
+			_, err := Prepare(context.Background(), dir, texts("only"), narrow, Options{EOS: 256, HeldOut: 0.25, Ends: true})
 			return err
 		},
 		"EOS id 257": func() error {

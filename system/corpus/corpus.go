@@ -137,7 +137,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
 	out.Splits, err = Tokenize(ctx, filepath.Join(cache, Shards), src, out.Tokenizer, shard.Options{
-		Tokenizer: Hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
+		Tokenizer: Hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Ends: true, Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
 	}, log)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 // not clear.
 func missing(d *config.Data, src data.Source, otherwise error) error {
 	n, err := shard.Count(src, d.ShuffleSeed, d.SplitShare())
-	n.Own = ownHeldOut(d)
+	n.Own, n.Ends = ownHeldOut(d), true
 	return cmp.Or(err, n.Check(d.SplitShare()), otherwise)
 }
 

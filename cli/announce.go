@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,32 +23,53 @@ func (a *app) announce(r session.Planned) {
 	if rep.Trained != rep.Parameters {
 		a.printf(" (%s trained)", size.Count(float64(rep.Trained)))
 	}
-	a.printf(", %s on %s, %d threads", r.Precision, r.Computer(), r.Threads)
+	a.printf(", %s on %s, %s", r.Precision, r.Computer(), size.Of(r.Threads, "thread"))
 	if r.World > 0 {
-		a.printf(" in each of %d processes", r.World)
+		a.printf(" in each of %s", size.Of(r.World, "process"))
 	}
 	a.printf(" (%s)\n", r.Reason)
 	s := rep.Run.Settings
-	a.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
-		size.Count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, t.MaxSteps, s.Recompute)
+	a.printf("update: %d x %d sequences = %s %s, %s; recompute %v\n", s.Accumulation, s.MicroBatch,
+		size.Count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, size.Of(t.MaxSteps, "update"), s.Recompute)
 	a.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
 	_, rates := r.Schedule().Preview(40)
 	a.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
-	a.expect(r)
-	a.printf("speed %s: %s %s/s\n", cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit)
+	a.printf("speed %s: %s %s/s; an update takes %s s: %.3g GFLOP in matmuls; %s\n",
+		cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit, size.Count(rep.Time.Update), rep.Time.Model/1e9, rep.Speed.Source)
 }
 
-// shortRun is how long a quickstart may take before a hint to shorten it.
-const shortRun = 5 * time.Minute
-
-// expect prints the time that a run is predicted to take.
-func (a *app) expect(r session.Planned) {
-	t := r.Report.Time
-	a.printf("expected time: %s for %d updates, without evaluations and saves\n", wholeRun(t), r.Config.Training.MaxSteps)
-	a.printf("  an update takes %s s: %.3g GFLOP in matmuls; %s\n", size.Count(t.Update), t.Model/1e9, r.Report.Speed.Source)
-	if strings.HasSuffix(r.Config.Preset, "quickstart") && t.Run > shortRun.Seconds() {
-		a.printf("this machine is slow for a quickstart: --training.max_steps %d takes about %v\n", max(1, int(shortRun.Seconds()/t.Update)), shortRun)
+// expect prints what is to come, before the first update.
+func (a *app) expect(e session.Begins) {
+	a.printf("expected time: %s\n", expected(e.Expected))
+	if e.Whole.Runs > 1 {
+		of := fmt.Sprintf("all %d phases", e.Of)
+		if e.Whole.Runs < e.Of {
+			of = fmt.Sprintf("%d of %d phases", e.Whole.Runs, e.Of)
+		}
+		a.printf("  of %s: %s\n", of, expected(e.Whole))
 	}
+	if t := e.Report.Time; t.EpochUnits > 0 {
+		a.printf("%s", epochLine(e.Setup, t))
+	}
+	if s := e.Shorter; s != nil {
+		a.printf("this machine is slow for a quickstart; one that takes about %s, and learns less, begins with:\n  snug train %s --fresh %v\n", span(s.Seconds, s.Seconds), e.Config.Preset, s)
+	}
+}
+
+// expected is a time with what it consists of.
+func expected(e session.Expected) string {
+	words := func(seconds float64) string { return span(seconds, seconds*e.Slow) }
+	parts := []string{fmt.Sprintf("%s for %s", words(e.Updating), size.Of(e.Updates, "update"))}
+	if e.Evaluations > 0 {
+		parts = append(parts, fmt.Sprintf("%s for %s", words(e.Evaluating), size.Of(e.Evaluations, "evaluation")))
+	}
+	if e.Saving > 0 {
+		parts = append(parts, words(e.Saving)+" for saves")
+	}
+	if e.Reporting > 0 {
+		parts = append(parts, words(e.Reporting)+" for the report and the sample")
+	}
+	return fmt.Sprintf("%s: %s", words(e.Seconds()), strings.Join(parts, ", "))
 }
 
 // wholeRun is the time of all updates, epoch that of a pass over the data: ranges on a card.

@@ -218,7 +218,7 @@ func extentsText(extents []session.Extent) string {
 
 // times are the lines on a whole run and on an epoch.
 func times(s *session.Setup, t plan.Timing) string {
-	text := fmt.Sprintf("whole run: %d updates in %s, without evaluations and saves\n", s.Config.Training.MaxSteps, wholeRun(t))
+	text := fmt.Sprintf("whole run: %s in %s, without evaluations and saves\n", size.Of(s.Config.Training.MaxSteps, "update"), wholeRun(t))
 	if t.EpochUnits > 0 {
 		text += epochLine(s, t)
 	}

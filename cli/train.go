@@ -115,9 +115,7 @@ func (v *trainView) onEvent(e session.Event) {
 	case session.Planned:
 		v.announce(e)
 	case session.Begins:
-		if t := e.Report.Time; t.EpochUnits > 0 {
-			v.printf("%s", epochLine(e.Setup, t))
-		}
+		v.expect(e)
 		v.progress = newProgress(v.app, e)
 		v.signals.does(training(e.Config.Checkpoint.Grace))
 		if v.screen != nil {

@@ -40,6 +40,13 @@ type Begins struct {
 	// Look is what the card showed a second ago or less; ok is false where no card
 	// can be read. It may be called while an event of the run is handled.
 	Look func() (s nvml.Sample, ok bool)
+	// Expected is what is left to do, Whole that and what is known of the phases that
+	// follow the first one that is trained: the run is one of Of.
+	Expected, Whole Expected
+	Of              int
+	// Shorter is what a quickstart could be started as on a slow machine; nil: nothing
+	// shorter.
+	Shorter *Shorter
 }
 
 // Trained comes after the last update; Result is nil where the run failed before

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -43,6 +44,7 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 	defer func() { err = errors.Join(err, whole.Close()) }()
 	// The phases' configuration is written as theirs is: once one of them begins.
 	began := sync.OnceValue(func() error { return whole.Replace(checkpoint.ConfigFile, yaml) })
+	first := true // nothing was trained yet
 	for i, p := range phases {
 		if err := whole.Check(); err != nil {
 			return ended, err
@@ -69,7 +71,7 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 					t.infof("%s learned nothing: starting it over with other settings", p.Name)
 					how.Resume, how.Fresh = false, true
 				case int64(s.Config.Training.MaxSteps) > before.UpdatesPlanned:
-					t.infof("%s: %d updates are done, continuing to %d", p.Name, before.Updates, s.Config.Training.MaxSteps)
+					t.infof("%s: %s done, continuing to %d", p.Name, size.Of(before.Updates, "update"), s.Config.Training.MaxSteps)
 				default:
 					t.infof("%s: done", p.Name)
 					if err := t.trackDone(s, sub); err != nil {
@@ -87,6 +89,9 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 			if err := p.Ready(); err != nil {
 				return ended, fmt.Errorf("%s is not ready: %w", p.Name, err)
 			}
+		}
+		if first {
+			first, how.phasesLater = false, phases[i+1:]
 		}
 		t.emit(PhaseBegins{i + 1, len(phases), p.Name, p.Title})
 		summary, err := how.one(s, sub, p.Name, began)

@@ -16,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -36,6 +37,7 @@ type run struct {
 	changed   []change     // settings that are not those of the run that is resumed
 	onCards   bool         // gradients are exchanged from card to card
 	otherBits string       // means that a resumed run rounds differently from here on
+	target    plan.Target
 	report    *plan.Report
 	program   *engine.Program
 	runner    *engine.Executable
@@ -75,6 +77,7 @@ func (r *run) train() (err error) {
 	if err != nil {
 		return err
 	}
+	r.target = target
 	if r.report, r.program, err = r.Fit(target, r.Precision); err != nil {
 		return err
 	}
@@ -205,7 +208,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 		case r.Resume:
 			return nil, fmt.Errorf("%w; start over with --fresh", err)
 		default:
-			return nil, fmt.Errorf("%s has a run with %d checkpoints, none of which can be used; the newest: %s: %w\nstart over with --fresh, which removes them, or choose another --out", r.dir, len(rejected), filepath.Base(rejected[0].Path), rejected[0].Err)
+			return nil, fmt.Errorf("%s has a run with %s, none of which can be used; the newest: %s: %w\nstart over with --fresh, which removes them, or choose another --out", r.dir, size.Of(len(rejected), "checkpoint"), filepath.Base(rejected[0].Path), rejected[0].Err)
 		}
 		if r.Resume {
 			r.infof("nothing to resume in %s: starting a new run", r.dir)
@@ -330,7 +333,11 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	r.speed = &speedometer{products: newCounter(r.program, r.report)}
 	r.observe(start)
 	r.exports(start)
-	r.emit(Begins{r.Setup, r.report, r.home(), r.telemetry.latest})
+	begins := Begins{Setup: r.Setup, Report: r.report, Dir: r.home(), Look: r.telemetry.latest}
+	if err := r.expect(&begins, start); err != nil {
+		return err
+	}
+	r.emit(begins)
 	if r.otherBits != "" {
 		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
 			return err

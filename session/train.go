@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -93,6 +94,8 @@ type training struct {
 	ctx     context.Context
 	carrier *carrier
 	warned  []Event
+	// phasesLater are those after the one that is trained, where it is the first.
+	phasesLater []system.Phase
 }
 
 // from is where the configuration comes from, with further settings.

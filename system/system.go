@@ -29,6 +29,10 @@ type System struct {
 	Smaller func(c *config.Config) []Change
 	// Open prepares the data of a configuration to train on.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
+	// Lengths are the settings that count updates, where that is not training.max_steps
+	// alone, and those with which a training goes on that is too short to learn what it should;
+	// nil: it is.
+	Lengths func(c *config.Config) (keys []string, lenient []config.Override)
 	// Missing names the setting without which a configuration can be planned and not
 	// trained; nil: there is none.
 	Missing func(c *config.Config) error
@@ -83,6 +87,9 @@ type Phase struct {
 	Name, Title string
 	// Settings make its configuration out of that of the whole.
 	Settings []config.Override
+	// HeldOut is how many examples are evaluated on, as far as the configuration tells; 0: it
+	// does not.
+	HeldOut int
 	// From is the name of the phase whose weights it starts from, empty for none:
 	// it is not trained on one that has learned nothing.
 	From string
@@ -201,6 +208,9 @@ type Run struct {
 	// needs. It is called when a run has ended, with the best weights and the run
 	// directory, and for `eval` with a folder of its own. nil: nothing.
 	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
+	// ReportPasses is how many times as much as an evaluation Report computes, whatever
+	// training.eval_batches is; 0: as much as an evaluation.
+	ReportPasses float64
 	// Baselines of the monitored metric, on the same data. The first is what is
 	// reached by frequencies alone: a run that stays there has learned nothing.
 	Baselines []Baseline

@@ -15,6 +15,8 @@ import (
 type Evaluator interface {
 	// Accumulate runs a part of the evaluation through the inputs of a slot.
 	Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (EvalAccumulator, error)
+	// Count is how many micro-batches the whole has, by the function that computes them.
+	Count(ctx context.Context, x *engine.Executable) (map[string]int, error)
 }
 
 // Part is the share of one process in an evaluation: the micro-batches whose
@@ -91,6 +93,18 @@ func (o Outputs) Sum() (float64, error) {
 // Accumulate implements [Evaluator].
 func (e *Evaluation[R]) Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (EvalAccumulator, error) {
 	return e.Records(ctx, x, slot, p)
+}
+
+// Count implements [Evaluator].
+func (e *Evaluation[R]) Count(ctx context.Context, x *engine.Executable) (map[string]int, error) {
+	n := map[string]int{}
+	for b, err := range e.Batches(ctx, x) {
+		if err != nil {
+			return nil, err
+		}
+		n[engine.Variant(engine.FuncEval, b.Variant)]++
+	}
+	return n, nil
 }
 
 // Records is [Evaluation.Accumulate] for callers that need the records.

@@ -19,6 +19,10 @@ func (e evaluates) Accumulate(context.Context, *engine.Executable, int, Part) (E
 	return a, err
 }
 
+func (evaluates) Count(context.Context, *engine.Executable) (map[string]int, error) {
+	return map[string]int{engine.FuncEval: 1}, nil
+}
+
 // Records come in the order of the pass, however they were merged.
 func TestRecordsKeepTheOrderOfThePass(t *testing.T) {
 	parts := make([]*Records[float64], 3)

@@ -283,6 +283,21 @@ func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 	return sum
 }
 
+// Function is the time that a function takes once.
+func (s Speed) Function(f *engine.Func) (seconds float64) {
+	var before *graph.Node
+	for _, n := range f.F.Nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		t := s.cost(n, n.Cost())
+		t.launch -= s.shared(before, n)
+		seconds += t.total()
+		before = n
+	}
+	return seconds
+}
+
 // firstVariant is the function called name, or its first variant.
 func firstVariant(p *engine.Program, name string) *engine.Func {
 	for _, f := range p.Funcs {

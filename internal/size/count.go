@@ -1,6 +1,9 @@
 package size
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Count prints a number in about three digits, a large one in thousands (k), millions (M)
 // or billions (B).
@@ -16,4 +19,21 @@ func Count(x float64) string {
 		return fmt.Sprintf("%.0f", x)
 	}
 	return fmt.Sprintf("%.3g", x)
+}
+
+// Of is a count with its noun, which is given for one: 1 thread, 2 threads, 3 batches.
+func Of[T ~int | ~int32 | ~int64 | ~uint64](n T, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	many := one + "s"
+	for _, end := range []string{"ch", "sh", "s", "x"} {
+		if strings.HasSuffix(one, end) {
+			many = one + "es"
+		}
+	}
+	if root, ok := strings.CutSuffix(one, "y"); ok && !strings.ContainsAny(root[len(root)-1:], "aeiou") {
+		many = root + "ies"
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -40,3 +40,18 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestOf(t *testing.T) {
+	for _, c := range []struct {
+		n         int
+		one, want string
+	}{
+		{0, "thread", "0 threads"}, {1, "thread", "1 thread"}, {2, "thread", "2 threads"}, {1, "process", "1 process"},
+		{8, "process", "8 processes"}, {3, "micro-batch", "3 micro-batches"}, {2, "retry", "2 retries"}, {2, "day", "2 days"},
+		{1, "field of the state", "1 field of the state"}, {-1, "row", "-1 rows"},
+	} {
+		if got := size.Of(c.n, c.one); got != c.want {
+			t.Errorf("%d of %s: %q, want %q", c.n, c.one, got, c.want)
+		}
+	}
+}

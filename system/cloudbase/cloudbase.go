@@ -121,6 +121,7 @@ var System = system.System{
 	Describe:     describe,
 	Open:         open,
 	Phases:       phases,
+	Lengths:      lengths,
 	PhaseFolders: func(*config.Config) []string { return []string{folderFinal, folderPretrain, folderMasked} },
 	Predictor:    newPredictor,
 	Missing:      missing,

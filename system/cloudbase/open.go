@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -84,6 +85,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		}
 	default:
 		run.Report = t.report
+		if n := len(t.sides.valid); n > 0 {
+			run.ReportPasses = 1 + float64(len(t.sides.calibration)+len(t.sides.test))/float64(n)
+		}
 		if truth := t.truth(t.sides.valid); len(truth) > 0 {
 			run.Baselines = []system.Baseline{{Name: "rmse of the mean", Value: math.Sqrt(constantError(truth, t.scaler.Base.Mean))}}
 		}
@@ -165,6 +169,6 @@ func (t *task) start(r *engine.Executable, path string) (err error) {
 	if taken == 0 {
 		return fmt.Errorf("%s has no tensor of this model", c.Path)
 	}
-	t.env.Log("weights: %d tensors from %v, %d start at random", taken, chosen, missing)
+	t.env.Log("weights: %s from %v, %d start at random", size.Of(taken, "tensor"), chosen, missing)
 	return nil
 }

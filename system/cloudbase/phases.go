@@ -66,6 +66,11 @@ func phases(c *config.Config, dir string) []system.Phase {
 	return out
 }
 
+// lengths are the settings that count updates.
+func lengths(*config.Config) (keys []string, lenient []config.Override) {
+	return []string{"training.max_steps", "phases.masked_steps", "phases.pretrain_steps", "phases.loo_steps"}, nil
+}
+
 // ready reports whether there is something at path to start from.
 func ready(path string) func() error {
 	if path == "" {

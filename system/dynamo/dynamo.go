@@ -159,6 +159,7 @@ var System = system.System{
 	Describe:     describe,
 	Synthetic:    synthetic,
 	Phases:       phases,
+	Lengths:      lengths,
 	PhaseFolders: phaseFolders,
 	Missing:      missing,
 	Predictor:    newPredictor,

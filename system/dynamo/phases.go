@@ -48,7 +48,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 	add := func(number, stage, title string, ready func() error) {
 		if p.Run == "all" || p.Run == number {
 			out = append(out, system.Phase{
-				Name: folder(stage), Title: title, Ready: ready,
+				Name: folder(stage), Title: title, Ready: ready, HeldOut: heldOut(c, stage),
 				Settings: []config.Override{{Key: "phases.stage", Text: stage}}, From: from,
 			})
 		}
@@ -64,6 +64,36 @@ func phases(c *config.Config, dir string) []system.Phase {
 	add("2", stageRouter, "the router between the tasks", r.adapters)
 	add("3", stageJoint, "router, adapters and heads together", r.router)
 	return out
+}
+
+// heldOut is how many texts a stage is evaluated on at most; 0: that is not configured.
+func heldOut(c *config.Config, stage string) (n int) {
+	for _, name := range config.Of[Model](c).Tasks {
+		if stage == name || stage == stageRouter || stage == stageJoint {
+			most := taskOf(c, name).HeldOut
+			if most == 0 {
+				return 0
+			}
+			n += most
+		}
+	}
+	return n
+}
+
+// lengths are the settings that count updates, and those with which the next phase begins
+// however little was learned.
+func lengths(c *config.Config) (keys []string, lenient []config.Override) {
+	if config.Of[Model](c).Folder == "" {
+		keys = append(keys, "phases.encoder_steps")
+	}
+	for _, name := range config.Of[Model](c).Tasks {
+		keys = append(keys, "tasks."+name+".steps")
+	}
+	keys = append(keys, "phases.router_steps", "phases.joint_steps")
+	for _, least := range [][2]string{{"phases.min_encoder_gain", "-100"}, {"phases.min_gain", "-100"}, {"phases.min_routing", "0"}} {
+		lenient = append(lenient, config.Override{Key: least[0], Text: least[1], Flag: "--" + least[0]})
+	}
+	return keys, lenient
 }
 
 // readiness checks whether the phases before one are done and good enough.

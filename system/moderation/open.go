@@ -5,6 +5,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/metric"
@@ -78,14 +79,14 @@ func (t *task) announce() {
 	d := &t.texts.duplicates
 	for _, pair := range []string{"train in validation", "train in test", "validation in test"} {
 		if n := d.Across[pair]; n > 0 {
-			log("data: duplicates: %d texts of %s", n, pair)
+			log("data: duplicates: %s of %s", size.Of(n, "text"), pair)
 		}
 	}
 	if d.Dropped > 0 {
-		log("data: skipping %d training texts that are also in another split (data.duplicates)", d.Dropped)
+		log("data: skipping what is in another split too (data.duplicates): %s", size.Of(d.Dropped, "training text"))
 	}
 	if d.Conflicts > 0 {
-		log("data: %d texts have both labels", d.Conflicts)
+		log("data: with both labels: %s", size.Of(d.Conflicts, "text"))
 	}
 	fixed := t.train.lengths.PaddingShare([]int{t.encoder.longest})
 	log("data: padding is %.0f %% of the tokens in buckets %v (%.0f %% at a fixed length of %d)", 100*t.train.padding(), buckets(t.config), 100*fixed, t.encoder.longest)
@@ -114,7 +115,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	run := &system.Run{
 		Loader: f, Rows: int64(t.train.Len()), Monitor: train.Metric{Name: monitored, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
-		Evaluator:  t.valid.evaluation(c.Training.EvalBatches),
+		Evaluator:  t.valid.evaluation(c.Training.EvalBatches), ReportPasses: t.reportPasses(),
 		LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
 	}
 	if err := config.Of[system.LoRA](c).Attach(run, baseOf(c)); err != nil {
@@ -122,6 +123,14 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	return run, nil
+}
+
+// reportPasses is how many passes over the validation texts the report is worth.
+func (t *task) reportPasses() float64 {
+	if t.test == nil {
+		return 1
+	}
+	return 1 + float64(t.test.Len())/float64(t.valid.Len())
 }
 
 // baselines are figures of the monitored metric to compare the model's with.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train/rundir"
@@ -238,7 +239,7 @@ func (b *benchCmd) each(a *app) func(*session.Sweep) {
 		row := &s.Rows[len(s.Rows)-1]
 		a.warnf("%s %s: %s\n", s.Name, row.Name, milliseconds(row.Median))
 		if b.Ops {
-			a.printf("\n%s%d runs took %.1f ms each with every node timed\n", row.Profile.Table(row.Speed), b.Updates, 1e3*row.Traced.Seconds()/float64(b.Updates))
+			a.printf("\n%s%s took %.1f ms each with every node timed\n", row.Profile.Table(row.Speed), size.Of(b.Updates, "run"), 1e3*row.Traced.Seconds()/float64(b.Updates))
 		}
 	}
 }
@@ -307,7 +308,7 @@ func (b *benchCmd) print(a *app, d *benchDocument) error {
 	for _, s := range d.Sweeps {
 		a.printf("\n%s", sweepText(s))
 	}
-	a.printf("\n%s, %d threads; medians of %d updates after %d (min-max)\n", d.Device, d.Threads, d.Updates, d.Warmup)
+	a.printf("\n%s, %s; medians of %s after %d (min-max)\n", d.Device, size.Of(d.Threads, "thread"), size.Of(d.Updates, "update"), d.Warmup)
 	if busy := d.busy(); busy != "" {
 		a.printf("%s\n", busy)
 	}

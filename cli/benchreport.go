@@ -19,7 +19,7 @@ func benchPage(d *benchDocument) *report.Page {
 			lead = append(lead, fmt.Sprintf("%s: synthetic batches of its own shapes, random weights (%s).", c.Name, c.Why))
 		}
 	}
-	lead = append(lead, fmt.Sprintf("%s, %d threads, %s, snug %s. Medians of %d updates after %d, with the range.", d.Device, d.Threads, d.Date, d.Snug, d.Updates, d.Warmup))
+	lead = append(lead, fmt.Sprintf("%s, %s, %s, snug %s. Medians of %s after %d, with the range.", d.Device, size.Of(d.Threads, "thread"), d.Date, d.Snug, size.Of(d.Updates, "update"), d.Warmup))
 	if busy := d.busy(); busy != "" {
 		lead = append(lead, strings.ToUpper(busy[:1])+busy[1:]+".")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -100,7 +101,7 @@ func (a *app) printCheck(r *session.CheckReport) {
 		if strings.HasPrefix(f.Func, engine.FuncMicro) {
 			name = fmt.Sprintf("%s %d", f.Func, f.Micro+1)
 		}
-		a.printf("%s: %d values compared, %d with more than their format explains", name, f.Compared, len(f.Findings))
+		a.printf("%s: %s compared, %d with more than their format explains", name, size.Of(f.Compared, "value"), len(f.Findings))
 		for _, s := range []struct {
 			n    int
 			what string

@@ -118,9 +118,9 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 	}
 	if p := m.Performance; p != nil {
 		rows = append(rows,
-			[]string{"speed", fmt.Sprintf("%s %s/s over %d updates", size.Count(p.UnitsPerSecond), p.Unit, p.Updates)},
+			[]string{"speed", fmt.Sprintf("%s %s/s over %s", size.Count(p.UnitsPerSecond), p.Unit, size.Of(p.Updates, "update"))},
 			[]string{"memory", fmt.Sprintf("process peak %v of %v planned", size.Bytes(p.PeakRSS), size.Bytes(p.PlannedTotal))},
-			[]string{"batch", fmt.Sprintf("%d rows a micro-batch, %d an update", p.BatchSize, p.EffectiveBatch)})
+			[]string{"batch", fmt.Sprintf("%s a micro-batch, %d an update", size.Of(p.BatchSize, "row"), p.EffectiveBatch)})
 	}
 	for _, part := range []struct {
 		name string
@@ -323,5 +323,5 @@ func differ(c *checkpoint.Comparison) error {
 			tensors++
 		}
 	}
-	return fmt.Errorf("the checkpoints differ: %d of %d tensors, %d fields of the state, %d settings, %d files", tensors, len(c.Tensors), len(c.State), len(c.Config), len(c.Files))
+	return fmt.Errorf("the checkpoints differ: %d of %d tensors, %s of the state, %s, %s", tensors, len(c.Tensors), size.Of(len(c.State), "field"), size.Of(len(c.Config), "setting"), size.Of(len(c.Files), "file"))
 }

@@ -104,7 +104,7 @@ func (d *doctorCmd) Run(a *app) error {
 	a.printf("This machine\n")
 	if err := a.table(append([][]string{
 		{"  system", fmt.Sprintf("%s/%s, kernel %s, %s", h.OS, h.Arch, h.Kernel, h.Go)},
-		{"  processor", fmt.Sprintf("%s, %d of %d processors allowed, %d cores", c.String(), c.Allowed, c.Logical, c.Cores)},
+		{"  processor", fmt.Sprintf("%s, %d of %s allowed, %s", c.String(), c.Allowed, size.Of(c.Logical, "processor"), size.Of(c.Cores, "core"))},
 		{"  caches", fmt.Sprintf("L1 %s, L2 %s a core, L3 %s", size.Bytes(int64(c.L1D)), size.Bytes(int64(c.L2)), size.Bytes(int64(c.L3)))},
 		{"  bf16 products", bf16},
 		{"  BLAS", blas.String()},
@@ -215,5 +215,5 @@ func keptText(k backend.Assembled, err error) string {
 	case err != nil:
 		return fmt.Sprintf("%s cannot be read, so each run assembles its own: %v", k.Folder, err)
 	}
-	return fmt.Sprintf("%d cubins kept in %s, %s of at most %s", k.Cubins, k.Folder, size.Bytes(k.Bytes), size.Bytes(k.Bound))
+	return fmt.Sprintf("%s kept in %s, %s of at most %s", size.Of(k.Cubins, "cubin"), k.Folder, size.Bytes(k.Bytes), size.Bytes(k.Bound))
 }

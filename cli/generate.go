@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -89,7 +90,7 @@ func (g *generateCmd) Run(a *app) error {
 		return a.json(generated{o.Chosen, g.Prompt, text.String(), n, took})
 	}
 	a.printf("\n")
-	_, err = fmt.Fprintf(a.err, "%d tokens, %.0f tok/s, with %v\n", n, float64(n)/took, o)
+	_, err = fmt.Fprintf(a.err, "%s, %.0f tok/s, with %v\n", size.Of(n, "token"), float64(n)/took, o)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -85,7 +86,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if a.asJSON {
 		return p.document(a, o, said.Bytes(), n, time.Since(began))
 	}
-	_, err = fmt.Fprintf(a.err, "%d answers in %s, %.0f a second\n", n, shortDuration(time.Since(began)), float64(n)/time.Since(began).Seconds())
+	_, err = fmt.Fprintf(a.err, "%s in %s, %.0f a second\n", size.Of(n, "answer"), shortDuration(time.Since(began)), float64(n)/time.Since(began).Seconds())
 	return err
 }
 

@@ -49,7 +49,7 @@ func (c *ckptPushCmd) Run(a *app) error {
 			Files int    `json:"files"`
 		}{at, fmt.Sprint(r), u.Bytes(), len(u.Files)})
 	}
-	a.printf("%v is at %v: %s in %d files, verified\n", at, r, size.Bytes(u.Bytes()), len(u.Files))
+	a.printf("%v is at %v: %s in %s, verified\n", at, r, size.Bytes(u.Bytes()), size.Of(len(u.Files), "file"))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"path/filepath"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/runreport"
 	"github.com/snug-ml/snug/session"
 )
@@ -70,7 +71,7 @@ func (c *reportCmd) Run(a *app) error {
 	}
 	a.printf("report: %s\n", path)
 	if n > 0 {
-		a.printf("pictures: %d files in %s\n", n, out)
+		a.printf("pictures: %s in %s\n", size.Of(n, "file"), out)
 	}
 	return nil
 }

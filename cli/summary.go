@@ -26,7 +26,7 @@ func (a *app) printSummary(r session.Finished) {
 	case s.Warning != nil:
 		state = "done, but WHAT WAS LEARNED IS LOST"
 	}
-	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, size.Count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
+	p("\n%s: %d of %s, %s %s in %s\n", state, s.Updates, size.Of(s.UpdatesPlanned, "update"), size.Count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
 	if v, ok := s.Metrics[r.Monitor.Name]; ok {
 		p("  %-17s %.4f   (held out)\n", r.Monitor.Name, float64(v))
@@ -76,7 +76,7 @@ func (a *app) printSummary(r session.Finished) {
 		p("  %-17s %s: %s\n", [2]string{"advice"}[min(i, 1)], x.Because, x.Do)
 	}
 	if s.SaveFailures > 0 || s.SaveRetries > 0 {
-		p("  checkpoints       %d retries, %d saves given up\n", s.SaveRetries, s.SaveFailures)
+		p("  checkpoints       %s, %s given up\n", size.Of(s.SaveRetries, "retry"), size.Of(s.SaveFailures, "save"))
 	}
 	if s.Checkpoint == "" {
 		p("  checkpoint        none\n")

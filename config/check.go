@@ -87,7 +87,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 		}
 	}
 	if share := float64(t.WarmupSteps) / float64(t.MaxSteps); share > 0.2 && t.LRScheduler != "noam" {
-		r.Warn("training.warmup_steps", "warm-up takes %.0f %% of the %d updates (training.max_steps); 1 to 10 %% is usual", 100*min(share, 1), t.MaxSteps)
+		r.Warn("training.warmup_steps", "warm-up takes %.0f %% of the %s (training.max_steps); 1 to 10 %% is usual", 100*min(share, 1), size.Of(t.MaxSteps, "update"))
 	}
 	if k := c.byPath["model.max_seq_len"]; k != nil && k.value.CanInt() && d.SeqLen == 0 {
 		c.derive(r, "data.seq_len", strconv.FormatInt(k.value.Int(), 10), "model.max_seq_len")

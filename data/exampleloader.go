@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"math"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Bucket is a static shape of a micro-batch: the place of a compiled program.
@@ -129,7 +131,7 @@ func (o *ExampleOptions) check(x Examples) error {
 	case o.World < 1 || o.Rank < 0 || o.Rank >= o.World:
 		return fmt.Errorf("data: rank %d of %d", o.Rank, o.World)
 	case o.Workers < 1 || o.Depth < 1:
-		return fmt.Errorf("data: %d loader workers, %d updates ahead: want 1 or more of each", o.Workers, o.Depth)
+		return fmt.Errorf("data: %s, %s ahead: want 1 or more of each", size.Of(o.Workers, "loader worker"), size.Of(o.Depth, "update"))
 	case o.Epochs < 0:
 		return fmt.Errorf("data: %d epochs, want 0 (no end) or more", o.Epochs)
 	case len(o.Buckets) == 0:

@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"math"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Batch is one micro-batch: B rows of T places, row after row.
@@ -105,7 +107,7 @@ func NewLoader(w *Windows, opt LoaderOptions) (*Loader, error) {
 	case opt.World < 1 || opt.Rank < 0 || opt.Rank >= opt.World:
 		return nil, fmt.Errorf("data: rank %d of %d", opt.Rank, opt.World)
 	case opt.Workers < 1 || opt.Depth < 1:
-		return nil, fmt.Errorf("data: %d loader workers, %d updates ahead: want 1 or more of each", opt.Workers, opt.Depth)
+		return nil, fmt.Errorf("data: %s, %s ahead: want 1 or more of each", size.Of(opt.Workers, "loader worker"), size.Of(opt.Depth, "update"))
 	case opt.Epochs < 0:
 		return nil, fmt.Errorf("data: %d epochs, want 0 (no end) or more", opt.Epochs)
 	}

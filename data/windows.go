@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"math"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // WindowOptions are how a stream is cut for causal language modeling.
@@ -33,7 +35,7 @@ func NewWindows(c Corpus, opt WindowOptions) (*Windows, error) {
 		return nil, fmt.Errorf("data: window length is %d, want 1 or more", opt.Length)
 	}
 	if c.Tokens() < 2 {
-		return nil, fmt.Errorf("data: the corpus has %d tokens, too few to train on", c.Tokens())
+		return nil, fmt.Errorf("data: the corpus has %s, too few to train on", size.Of(c.Tokens(), "token"))
 	}
 	return &Windows{corpus: c, opt: opt}, nil
 }

@@ -99,7 +99,7 @@ func Advise(s Summary) []Advice {
 		others := s.MachineCPU.Mean - s.ProcessCPU.Mean/float64(s.Processors)
 		if others > intruders {
 			add("run alone, or lower hardware.threads to the processors that are free",
-				"other programs kept %.1f of %d processors busy", others/100*float64(s.Processors), s.Processors)
+				"other programs kept %.1f of %s busy", others/100*float64(s.Processors), size.Of(s.Processors, "processor"))
 		}
 	}
 	if s.Best != "" && s.Best != FP32 && s.Used == FP32 {
@@ -157,7 +157,7 @@ func AdviseMachine(samples int, busyPercent float64, processors int, available, 
 		taken := busyPercent / 100 * float64(processors)
 		all = append(all, Advice{
 			fmt.Sprintf("train when they are done, or with hardware.threads: %d", max(1, processors-int(taken+0.5))),
-			fmt.Sprintf("programs keep %.1f of %d processors busy", taken, processors),
+			fmt.Sprintf("programs keep %.1f of %s busy", taken, size.Of(processors, "processor")),
 		})
 	}
 	if total > 0 && float64(available) < (100-crowded)/100.0*float64(total) {

@@ -44,8 +44,8 @@ type DoesNotFit struct{ Plan }
 func (*DoesNotFit) ExitCode() int { return 3 }
 
 func (e *DoesNotFit) Error() string {
-	return fmt.Sprintf("does not fit: %d rows of %d tokens need %s, of which %s for the key-value cache; %s are available: lower the rows or the context",
-		e.Rows, e.Context, size.Bytes(e.Total), size.Bytes(e.Cache), size.Bytes(e.Capacity))
+	return fmt.Sprintf("does not fit: %s are needed for %s of %d tokens, %s of them for the key-value cache; %s are available: lower the rows or the context",
+		size.Bytes(e.Total), size.Of(e.Rows, "row"), e.Context, size.Bytes(e.Cache), size.Bytes(e.Capacity))
 }
 
 // TextRequest asks for a text.

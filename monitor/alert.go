@@ -112,7 +112,7 @@ func (r *Run) spikes(s *Snapshot) []Alert {
 	a.Update, a.Time = last.update, at(last.time)
 	a.Text = fmt.Sprintf("update %d: loss %.4g (%.1f sigma over the last 128 updates), gradient norm %.3g (%.1f sigma)", last.update, last.loss, last.lossZ, last.norm, last.normZ)
 	if a.Count > 1 {
-		a.Text = fmt.Sprintf("%d spikes, the last at %s", a.Count, a.Text)
+		a.Text = fmt.Sprintf("%s, the last at %s", size.Of(a.Count, "spike"), a.Text)
 	}
 	if s.Update-a.Update > 1000 && !s.State.Over() {
 		a.Level = LevelInfo
@@ -141,7 +141,7 @@ func (r *Run) skippedOften(s *Snapshot) []Alert {
 	}
 	return []Alert{{
 		Kind: AlertSkipped, Level: LevelWarning, Update: last.update, Time: at(last.time), Count: n,
-		Text: fmt.Sprintf("%d of %d updates after warm-up were skipped (%.0f %%): their gradients were not finite in fp16", n, after, 100*float64(n)/float64(after)),
+		Text: fmt.Sprintf("%d of %s after warm-up were skipped (%.0f %%): their gradients were not finite in fp16", n, size.Of(after, "update"), 100*float64(n)/float64(after)),
 		Do:   fmt.Sprintf("a lower %s, or training.mixed_precision: bf16 where the device has it, else fp32", setting(&s.Info, "training.learning_rate")),
 	}}
 }

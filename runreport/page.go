@@ -43,7 +43,7 @@ func (x *Run) lead() string {
 	if x.Info.Preset != "" {
 		what += ", preset " + x.Info.Preset
 	}
-	fmt.Fprintf(&b, "%s: %s after %d of %d updates.", what, x.state(), x.Update, x.Updates)
+	fmt.Fprintf(&b, "%s: %s after %d of %s.", what, x.state(), x.Update, size.Of(x.Updates, "update"))
 	if e := x.best(); e != nil {
 		name := x.Info.Monitored
 		fmt.Fprintf(&b, " Best %s %s at update %d", label(name), figure(e.Metrics[name]), e.Update)
@@ -236,7 +236,7 @@ func (x *Run) time() report.Section {
 		return report.Section{}
 	}
 	s := report.Section{Title: "Time"}
-	rows := report.Table{Caption: fmt.Sprintf("Where the time of %d updates went.", t.Updates), Source: train.MetricsFile, Header: []string{"", "seconds", "share"}}
+	rows := report.Table{Caption: fmt.Sprintf("Where the time of %s went.", size.Of(t.Updates, "update")), Source: train.MetricsFile, Header: []string{"", "seconds", "share"}}
 	for _, part := range []struct {
 		name  string
 		share float64

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/tensorboard"
 )
@@ -113,7 +114,7 @@ func (x *exporter) end() {
 		x.warn("what is left could not be written in time")
 	}
 	if x.lost > 0 {
-		x.warn("figures of %d updates are missing: the disk was too slow for them", x.lost)
+		x.warn("figures of %s are missing: the disk was too slow for them", size.Of(x.lost, "update"))
 	}
 	x.over.Store(true)
 }

@@ -34,7 +34,7 @@ func logged(e Event) (l monitor.LogLine, ok bool) {
 	case Info:
 		l.Text = e.Text
 	case Begins:
-		l.Text = fmt.Sprintf("%s, %s on %s, %d threads; %d parameters; %s planned, of which the arena %s", e.Config.System, e.Precision, e.Computer(), e.Threads,
+		l.Text = fmt.Sprintf("%s, %s on %s, %s; %d parameters; %s planned, of which the arena %s", e.Config.System, e.Precision, e.Computer(), size.Of(e.Threads, "thread"),
 			e.Report.Parameters, size.Bytes(e.Report.Total), size.Bytes(e.Report.Arena))
 	case train.Step:
 		l.Update = e.Update

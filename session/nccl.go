@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/dist/nccl"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // FindNCCL loads NVIDIA's NCCL: the library of a path or, "", one that is installed.
@@ -28,9 +29,9 @@ func AutoExchange(processes, cards int) string {
 	case err != nil:
 		return "TCP, through main memory: " + err.Error()
 	case processes > cards:
-		return fmt.Sprintf("TCP, through main memory: %d processes have %d cards", processes, cards)
+		return fmt.Sprintf("TCP, through main memory: %s for %s", size.Of(cards, "card"), size.Of(processes, "process"))
 	case cards == 1 && processes == 0:
 		return fmt.Sprintf("nothing on this machine alone, which has one card; %v with other machines", library)
 	}
-	return fmt.Sprintf("%v, for up to %d processes on this machine, each with a card of its own", library, cards)
+	return fmt.Sprintf("%v, for up to %s on this machine, each with a card of its own", library, size.Of(cards, "process"))
 }

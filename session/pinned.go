@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // seat is where a rank computes, as it tells the others.
@@ -93,8 +94,8 @@ func bound(seats []seat, by string) (texts []string) {
 		}
 		switch n := len(x.Processors); {
 		case len(list) > 1 && threads > n:
-			texts = append(texts, fmt.Sprintf("%s may use the same %s of %d (%s) and compute with %d threads there, which take turns: %s",
-				ranksText(list), processors(n), x.Logical, spans(x.Processors), threads, help))
+			texts = append(texts, fmt.Sprintf("%s may use the same %s of %d (%s) and compute with %s there, which take turns: %s",
+				ranksText(list), processors(n), x.Logical, spans(x.Processors), size.Of(threads, "thread"), help))
 		case n == 1:
 			single = append(single, list...)
 		}
@@ -115,7 +116,7 @@ func processors(n int) string {
 	if n == 1 {
 		return "processor"
 	}
-	return fmt.Sprintf("%d processors", n)
+	return size.Of(n, "processor")
 }
 
 func ranksText(list []int) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/dist/mpi"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -172,5 +173,5 @@ func (r *run) vacant() error {
 
 // taken is that a run with so many updates is in the directory of a new one.
 func (r *run) taken(updates int64) error {
-	return fmt.Errorf("%s has a run with %d updates done: continue with --resume, start over with --fresh, or choose another --out", r.dir, updates)
+	return fmt.Errorf("%s has a run with %s done: continue with --resume, start over with --fresh, or choose another --out", r.dir, size.Of(updates, "update"))
 }

@@ -114,7 +114,7 @@ func (r *run) shareable() error {
 		r.infof("each of %d processes adds up its own micro-batches before they exchange sums: less is sent, and the bits depend on the number of processes", world)
 	}
 	if shards := r.program.Shards; shards != nil {
-		r.infof("the optimizer is shared by %d processes: this one keeps %s of %s of moments, the others no more", world, size.Bytes(bytesOf(shards.Moments[0])), size.Bytes(bytesOf(shards.Whole)))
+		r.infof("the optimizer is shared by %s: this one keeps %s of %s of moments, the others no more", size.Of(world, "process"), size.Bytes(bytesOf(shards.Moments[0])), size.Bytes(bytesOf(shards.Whole)))
 	}
 	if names := train.Buffered(r.program); world > 1 && len(names) > 0 {
 		r.infof("%d running statistics (%s, ...) follow the micro-batches of rank 0, as in PyTorch's DistributedDataParallel: results depend on the number of processes", len(names), names[0])

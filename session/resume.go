@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -181,7 +182,7 @@ func (r *run) sameRun() error {
 // reports what changed, because the run then differs from what it would have been.
 func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	if done, last := c.State.Update, int64(r.Config.Training.MaxSteps); last < done {
-		return usage("cannot resume %s: training.max_steps is %d, the run has done %d updates", r.dir, last, done)
+		return usage("cannot resume %s: training.max_steps is %d, the run has done %s", r.dir, last, size.Of(done, "update"))
 	}
 	for _, x := range r.changed {
 		r.infof("changed on resume: %s %s, was %s (%v)", x.Key, x.Text, x.was, x.Origin)

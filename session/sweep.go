@@ -9,6 +9,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/suggest"
 	"github.com/snug-ml/snug/system"
 )
@@ -97,10 +98,10 @@ func (b *Bench) Sweep(name string, each func(*Sweep)) (s *Sweep, err error) {
 		s.Title, s.Axis = "micro-batch, one an update, up to the largest that fits by plan", "rows"
 		return s, b.batches(base, s, each)
 	case SweepAccumulation:
-		s.Title, s.Axis = fmt.Sprintf("%d rows an update, in more and smaller micro-batches", base.Effective()), "micro-batches"
+		s.Title, s.Axis = fmt.Sprintf("%s an update, in more and smaller micro-batches", size.Of(base.Effective(), "row")), "micro-batches"
 		list = b.accumulations(base)
 		if len(list) < 2 {
-			s.Refused = fmt.Sprintf("an update has %d rows, which cannot be divided: raise training.batch_size", base.Effective())
+			s.Refused = fmt.Sprintf("an update has %s, which cannot be divided: raise training.batch_size", size.Of(base.Effective(), "row"))
 		}
 	case SweepWorkers, SweepPrefetch:
 		list, s.Refused, err = b.loading(name)

@@ -11,6 +11,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -294,7 +295,7 @@ func (l *LoRA) copyFolder(x *engine.Executable, log func(string, ...any)) (err e
 	for name := range wanted {
 		return fmt.Errorf("lora.folder: %s lacks %s, which is trained here: want the lora.targets and lora.modules_to_save that it was trained with", l.Folder, name)
 	}
-	log("lora.folder: loaded %d weights", len(w.Tensors()))
+	log("lora.folder: loaded %s", size.Of(len(w.Tensors()), "weight"))
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -119,7 +120,7 @@ func (b Base) Load(x *engine.Executable, log func(string, ...any)) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", FolderKey, err)
 	}
-	log("%s: loaded %d weights of update %d", FolderKey, len(own), c.State.Update)
+	log("%s: loaded %s of update %d", FolderKey, size.Of(len(own), "weight"), c.State.Update)
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // maxSpoiled is how often a complete file may arrive with the wrong content.
@@ -48,7 +50,7 @@ func (d *download) run(ctx context.Context) error {
 		}
 		d.spoiled++
 		if d.spoiled == maxSpoiled {
-			return false, fmt.Errorf("%w, %d times", err, d.spoiled)
+			return false, fmt.Errorf("%w, %s", err, size.Of(d.spoiled, "time"))
 		}
 		return false, d.again(err)
 	})

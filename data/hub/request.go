@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // maxHops bounds the redirects of one request.
@@ -219,7 +221,7 @@ func (c *Client) retry(ctx context.Context, what string, try func() (further boo
 		}
 		failures++
 		if failures >= c.attempts() {
-			return fmt.Errorf("%s: given up after %d attempts: %w", what, failures, err)
+			return fmt.Errorf("%s: given up after %s: %w", what, size.Of(failures, "attempt"), err)
 		}
 		if t.after > c.patience() {
 			return fmt.Errorf("%s: the server asks to wait %v: %w", what, t.after.Round(time.Second), err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/cpu/blas"
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
@@ -311,7 +312,7 @@ func (x *executable) Matmuls() (record []byte, text string) {
 	case len(r.Products) == 0:
 		text = fmt.Sprintf("matmuls: snug's kernels, as none is a plain one in fp32, which %v could compute", s.lib)
 	default:
-		text = "matmuls: " + cmp.Or(r.String(), fmt.Sprintf("snug's kernels, faster than %v in all of %d shapes", s.lib, len(r.Products)))
+		text = "matmuls: " + cmp.Or(r.String(), fmt.Sprintf("snug's kernels, faster than %v in all of %s", s.lib, size.Of(len(r.Products), "shape")))
 	}
 	if s.measured > 0 {
 		text += fmt.Sprintf(", %d measured now", s.measured)

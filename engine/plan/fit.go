@@ -361,7 +361,7 @@ func (f *fitting) why(r *Report) string {
 		reasons = append(reasons, fmt.Sprintf("%s matmuls at %s instead of %s", a.Precision, FLOPRate(r.Speed.Half), FLOPRate(best.Speed.Half)))
 	}
 	if a.Accumulation > b.Accumulation {
-		reasons = append(reasons, fmt.Sprintf("passes over weights and gradients %d times instead of %d", a.Accumulation, b.Accumulation))
+		reasons = append(reasons, fmt.Sprintf("passes over weights and gradients %s instead of %d", size.Of(a.Accumulation, "time"), b.Accumulation))
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f %% slower: %s", 100*slower, join(reasons)), ": ")
 }

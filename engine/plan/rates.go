@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Rates is how fast this machine's processor works, as [Calibrate] measured it
@@ -44,7 +45,7 @@ func (r Rates) In(p device.Precision) Speed {
 	}
 	s.PeakName = fmt.Sprintf("measured %s peak", peak)
 	if r.Workers > 0 {
-		s.Source = fmt.Sprintf("measured on %d workers (the best of %d): matmuls at %s, memory at %s", r.Workers, max(1, r.Measurements), FLOPRate(s.Half), ByteRate(s.Bandwidth))
+		s.Source = fmt.Sprintf("measured on %s (the best of %d): matmuls at %s, memory at %s", size.Of(r.Workers, "worker"), max(1, r.Measurements), FLOPRate(s.Half), ByteRate(s.Bandwidth))
 	}
 	return s
 }

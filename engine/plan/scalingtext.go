@@ -8,9 +8,9 @@ import (
 )
 
 func (c Cluster) String() string {
-	s := fmt.Sprintf("%d processes on one machine", c.PerNode)
+	s := fmt.Sprintf("%s on one machine", size.Of(c.PerNode, "process"))
 	if c.Nodes > 1 {
-		s = fmt.Sprintf("%d processes, %d on each of %d machines with %v between them", c.World(), c.PerNode, c.Nodes, *c.Net)
+		s = fmt.Sprintf("%s, %d on each of %s with %v between them", size.Of(c.World(), "process"), c.PerNode, size.Of(c.Nodes, "machine"), *c.Net)
 	}
 	if c.Local != nil && c.PerNode > 1 {
 		s += fmt.Sprintf(", %v between the cards of one", *c.Local)
@@ -22,7 +22,7 @@ func (c Cluster) String() string {
 func (s *Scaling) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", s.Cluster)
-	when := fmt.Sprintf("an update, in %d rounds of micro-batches", s.Rounds)
+	when := fmt.Sprintf("an update, in %s of micro-batches", size.Of(s.Rounds, "round"))
 	if s.Fast || s.Tree {
 		when = "an update, after its last micro-batch"
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Settings are what the planner may choose. They are comparable: a compile is
@@ -42,7 +43,7 @@ func (s Settings) String() string {
 		t = fmt.Sprintf("%s, batch %d x %d, recompute in %d slices", s.Precision, s.MicroBatch, max(1, s.Accumulation), s.Slices)
 	}
 	if s.CEChunk > 0 {
-		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
+		t += fmt.Sprintf(", loss in chunks of %s", size.Of(s.CEChunk, "row"))
 	}
 	if s.Compress {
 		t += ", activations in int8"

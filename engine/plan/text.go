@@ -22,7 +22,7 @@ func (r *Report) String() string {
 	}
 	s.WriteString("\n")
 	if n := len(r.Untrained); n > 0 {
-		fmt.Fprintf(&s, "%d weights get no gradient: %s\n", n, join(r.Untrained))
+		fmt.Fprintf(&s, "no gradient reaches %s: %s\n", size.Of(n, "weight"), join(r.Untrained))
 	}
 	s.WriteString("\n")
 	r.memory(&s)
@@ -107,7 +107,7 @@ func (r *Report) blocks(s *strings.Builder) {
 			name = span(b.Layer, r.Blocks[j-1].Layer)
 			each = fmt.Sprintf("%d x %s", j-i, size.Bytes(b.Bytes))
 		}
-		rows = append(rows, []string{name, size.Bytes(int64(j-i) * b.Bytes).String(), each, fmt.Sprintf("%d values", b.Values), "recompute " + b.Recompute.String()})
+		rows = append(rows, []string{name, size.Bytes(int64(j-i) * b.Bytes).String(), each, size.Of(b.Values, "value"), "recompute " + b.Recompute.String()})
 		i = j
 	}
 	indented(s, rows, 1, 2, 3)
@@ -136,7 +136,7 @@ func (r *Report) time(s *strings.Builder) {
 	}
 	indented(s, rows, 1)
 	if r.Run.Ranks > 1 {
-		fmt.Fprintf(s, "  of %d processes, without what they exchange\n", r.Run.Ranks)
+		fmt.Fprintf(s, "  of %s, without what they exchange\n", size.Of(r.Run.Ranks, "process"))
 	}
 	if t.Slow != nil {
 		fmt.Fprintf(s, "  from the kernels as modeled, down to %.0f %% of their speed: the least that public PyTorch runs on a T4 reach of it\n", 100*CardReached)

@@ -51,7 +51,7 @@ func (s *Service) Routes() []serve.Route {
 // Ready implements serve.Service.
 func (s *Service) Ready() (lines []string, fields map[string]any) {
 	p := s.engine.Plan
-	line := fmt.Sprintf("%d texts at once of up to %d tokens each: %v planned, of which %v for the key-value cache", p.Rows, p.Context, size.Bytes(p.Total), size.Bytes(p.Cache))
+	line := fmt.Sprintf("%s at once of up to %s each: %v planned, of which %v for the key-value cache", size.Of(p.Rows, "text"), size.Of(p.Context, "token"), size.Bytes(p.Total), size.Bytes(p.Cache))
 	if p.Capacity > 0 {
 		line += fmt.Sprintf("; %v are available", size.Bytes(p.Capacity))
 	}

@@ -81,9 +81,9 @@ func processorGauge(s *monitor.Snapshot, x *monitor.Sample) gauge {
 	g := gauge{name: "cpu", parts: []part{{min(own, 1), good, "█"}, {min(others, 1), warn, "▒"}}}
 	switch {
 	case s.Info.Run == "" && s.Info.System == "" && s.State == "":
-		g.text = fmt.Sprintf("%.0f %% of %d processors", x.MachineCPU, s.Info.Processors)
+		g.text = fmt.Sprintf("%.0f %% of %s", x.MachineCPU, size.Of(s.Info.Processors, "processor"))
 	case s.Info.Processors > 0:
-		g.text = fmt.Sprintf("%.1f of %d processors, machine %.0f %%", x.ProcessCPU/100, s.Info.Processors, x.MachineCPU)
+		g.text = fmt.Sprintf("%.1f of %s, machine %.0f %%", x.ProcessCPU/100, size.Of(s.Info.Processors, "processor"), x.MachineCPU)
 	default:
 		g.text = fmt.Sprintf("%.1f processors, machine %.0f %%", x.ProcessCPU/100, x.MachineCPU)
 	}

@@ -169,7 +169,7 @@ func about(s *monitor.Snapshot) string {
 	add(i.Parameters > 0, "%s parameters", size.Count(float64(i.Parameters)))
 	add(i.Precision != "", "%s", i.Precision)
 	add(i.Device != "", "%s", i.Device)
-	add(i.Threads > 0 && !i.Card, "%d threads", i.Threads)
+	add(i.Threads > 0 && !i.Card, "%s", size.Of(i.Threads, "thread"))
 	add(i.BatchSize > 0, "%d x %d rows an update", i.Accumulation, i.BatchSize)
 	add(i.Host != "", "on %s", i.Host)
 	return strings.Join(parts, "  ")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // LoadOptions are the differences allowed between a model folder and a program. Any
@@ -54,17 +55,17 @@ type Resize struct {
 
 // Lines are the report for people, one fact a line.
 func (r *Report) Lines() []string {
-	lines := []string{fmt.Sprintf("loaded %d weights", r.Loaded)}
+	lines := []string{fmt.Sprintf("loaded %s", size.Of(r.Loaded, "weight"))}
 	list := func(what string, names []string) {
 		if len(names) > 0 {
 			lines = append(lines, fmt.Sprintf("%s: %s", what, enumerate(names)))
 		}
 	}
 	for _, format := range slices.Sorted(maps.Keys(r.Converted)) {
-		lines = append(lines, fmt.Sprintf("converted %d tensors from %s to float32", r.Converted[format], format))
+		lines = append(lines, fmt.Sprintf("converted %s from %s to float32", size.Of(r.Converted[format], "tensor"), format))
 	}
 	for _, s := range r.Resized {
-		lines = append(lines, fmt.Sprintf("resized %s from %d to %d rows", s.Name, s.From, s.To))
+		lines = append(lines, fmt.Sprintf("resized %s from %d to %s", s.Name, s.From, size.Of(s.To, "row")))
 	}
 	list("new, with initial values", r.New)
 	list("left in the folder", r.Left)

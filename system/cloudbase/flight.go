@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // A flight is a recording: images in order of time, with the sun's angles
@@ -31,7 +33,7 @@ func (f *flight) check() error {
 	case f.Height < 1 || f.Width < 1:
 		return fmt.Errorf("flight %s has images of %dx%d", f.Name, f.Height, f.Width)
 	case len(f.SZA) != n || len(f.SAA) != n || len(f.Base) != n:
-		return fmt.Errorf("flight %s: %d times, %d zenith and %d azimuth angles and %d cloud bases: want one of each per frame", f.Name, n, len(f.SZA), len(f.SAA), len(f.Base))
+		return fmt.Errorf("flight %s: %s, %d zenith and %d azimuth angles and %d cloud bases: want one of each per frame", f.Name, size.Of(n, "time"), len(f.SZA), len(f.SAA), len(f.Base))
 	}
 	for i := range n {
 		switch {

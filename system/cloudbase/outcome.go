@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
@@ -284,8 +285,8 @@ func lead(o *Outcome) (lines []string) {
 		if !ok {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s flights: R2 %.3f, RMSE %.3f km (%.3f km for the mean of the training flights), skill %.3f, MAE %.3f km, bias %+.3f km, %d windows of %d flights",
-			name, float64(s.R2), float64(s.RMSE), float64(s.Baseline), float64(s.Skill), float64(s.MAE), float64(s.MeanError), s.Samples, len(s.Flights)))
+		lines = append(lines, fmt.Sprintf("%s flights: R2 %.3f, RMSE %.3f km (%.3f km for the mean of the training flights), skill %.3f, MAE %.3f km, bias %+.3f km, %s of %s",
+			name, float64(s.R2), float64(s.RMSE), float64(s.Baseline), float64(s.Skill), float64(s.MAE), float64(s.MeanError), size.Of(s.Samples, "window"), size.Of(len(s.Flights), "flight")))
 		if !math.IsInf(float64(o.Interval.HalfWidth), 0) {
 			lines = append(lines, fmt.Sprintf("  intervals of +-%.3f km were calibrated for %.0f %% and cover %.0f %%", float64(o.Interval.HalfWidth), 100*o.Interval.Confidence, 100*float64(s.Coverage)))
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
@@ -71,7 +72,7 @@ func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]
 	if err != nil {
 		return nil, err
 	}
-	log("data: storing %d flights in %s", len(all), dir)
+	log("data: storing %s in %s", size.Of(len(all), "flight"), dir)
 	tmp, err := durable.Stage(dir)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 )
@@ -221,7 +222,7 @@ func (e *Examined) Sections(spell func(ids []int32) string) []report.Section {
 		}
 	}
 	out = append(out, report.Section{
-		Title: "Loss by position", Text: fmt.Sprintf("Of %d windows, %.3g in the mean. It falls where the context before a token is of use.", e.Windows, e.ByLabel()),
+		Title: "Loss by position", Text: fmt.Sprintf("Of %s, %.3g in the mean. It falls where the context before a token is of use.", size.Of(e.Windows, "window"), e.ByLabel()),
 		Figures: []report.Figure{{
 			Caption: "Mean loss by place in the window.",
 			Drawing: report.Chart{X: "place in the window", Y: "loss", Series: []report.Series{place}},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
@@ -35,7 +36,7 @@ func readFiles(ctx context.Context, d *config.Data, name string, t *Task, patter
 		out, err = f.records(ctx, name, t, patterns)
 	}
 	if f.replaced > 0 {
-		log("data: %s: %d bytes of invalid UTF-8 are replaced by U+FFFD (data.replace_invalid)", name, f.replaced)
+		log("data: %s: invalid UTF-8 is replaced by U+FFFD (data.replace_invalid): %s", name, size.Of(f.replaced, "byte"))
 	}
 	return out, err
 }
@@ -188,7 +189,7 @@ func (f *files) squad(patterns []string) ([]text, error) {
 		}
 	}
 	if none > 0 {
-		f.log("data: qa: skipping %d questions without an answer (SQuAD v2)", none)
+		f.log("data: qa: skipping %s without an answer (SQuAD v2)", size.Of(none, "question"))
 	}
 	return out, nil
 }
@@ -210,7 +211,7 @@ func (f *files) pairs(names []string) ([]text, error) {
 			return nil, err
 		}
 		if len(in) != len(to) {
-			return nil, fmt.Errorf("%s has %d lines, %s has %d: want one output line per input line", names[i], len(in), names[i+1], len(to))
+			return nil, fmt.Errorf("%s has %s, %s has %d: want one output line per input line", names[i], size.Of(len(in), "line"), names[i+1], len(to))
 		}
 		for n := range in {
 			where := fmt.Sprintf("%s:%d", names[i], n+1)

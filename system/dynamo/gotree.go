@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // treeVersion changes when the tasks below do.
@@ -44,7 +45,7 @@ func goTasks(ctx context.Context, tree *data.GoTree, log func(string, ...any)) (
 		g.file(file)
 	}
 	if unread > 0 {
-		log("data: skipping %d files of the Go source tree that do not parse", unread)
+		log("data: skipping what does not parse of the Go source tree: %s", size.Of(unread, "file"))
 	}
 	return g.out, nil
 }

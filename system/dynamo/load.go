@@ -9,6 +9,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/few"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 )
@@ -89,7 +90,7 @@ func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.St
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	if missing, err = system.CopyStates(c, states, l.change); err == nil {
-		l.log("loaded %d weights of %s, update %d", len(states)-len(missing), folder(stage), c.State.Update)
+		l.log("loaded %s of %s, update %d", size.Of(len(states)-len(missing), "weight"), folder(stage), c.State.Update)
 	}
 	return missing, err
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
@@ -105,8 +106,8 @@ func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result,
 	}
 	own, base := meanScore(j.stage, held, answers), meanScore(j.stage, held, common)
 	m["score"], m["baseline_score"] = own, base
-	page.Lead = fmt.Sprintf("The task %s on %d held-out texts: score %.3f; a constant answer scores %.3f. The adapter and the head train %s of the parameters.",
-		j.stage, len(held), own, base, share(r.Program()))
+	page.Lead = fmt.Sprintf("The task %s on %s: score %.3f; a constant answer scores %.3f. The adapter and the head train %s of the parameters.",
+		j.stage, size.Of(len(held), "held-out text"), own, base, share(r.Program()))
 	page.Sections = []report.Section{{Title: "Examples", Tables: []report.Table{shown(j.stage, held, answers)}}}
 	return nil
 }

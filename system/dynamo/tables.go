@@ -7,6 +7,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -67,7 +68,7 @@ func newTable(c *config.Config, tok *textEncoder, number int, texts []text, leng
 		}
 	}
 	if t.Len() == 0 {
-		return nil, fmt.Errorf("task %s: none of %d examples fits in %d tokens; raise tasks.%s.length", name, len(texts), length, name)
+		return nil, fmt.Errorf("task %s: none of %s fits in %d tokens; raise tasks.%s.length", name, size.Of(len(texts), "example"), length, name)
 	}
 	return t, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // text is one example of a task, as text.
@@ -144,7 +145,7 @@ func (s *reader) texts(ctx context.Context, name string) (split, error) {
 		return x, fmt.Errorf("task %s: no examples are held out; name files in tasks.%s.validation or raise data.held_out_fraction", name, name)
 	}
 	if x.repeated > 0 {
-		s.log("data: %s: %d held-out texts are also training texts, and skipped in evaluations", name, x.repeated)
+		s.log("data: %s: evaluations skip what is trained on too: %s", name, size.Of(x.repeated, "held-out text"))
 	}
 	return x, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/chat"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system/corpus"
 )
 
@@ -86,12 +87,12 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 		}
 	}
 	n := &r.counts
-	log("data: %d conversations, %d texts; %d cut at %d tokens, %d too long, %d without an answer to learn", n.talks, n.texts, n.cut, c.Data.SeqLen, n.dropped, n.silent)
+	log("data: %s, %s; %d cut at %d tokens, %d too long, %d without an answer to learn", size.Of(n.talks, "conversation"), size.Of(n.texts, "text"), n.cut, c.Data.SeqLen, n.dropped, n.silent)
 	if p.train.answers == 0 {
 		return nil, errors.New("data.source has no answer to train on: want conversations with messages of the role assistant")
 	}
 	p.train.pack()
-	log("data: %d rows of %d tokens to train on, %.1f %% filled, %.1f %% of the tokens are answers", p.train.Len(), p.train.length,
+	log("data: %s of %d tokens to train on, %.1f %% filled, %.1f %% of the tokens are answers", size.Of(p.train.Len(), "row"), p.train.length,
 		100*float64(len(p.train.tokens))/float64(p.train.Len()*p.train.length), 100*float64(p.train.answers)/float64(len(p.train.tokens)))
 	if !c.Data.HoldsOut() {
 		return p, nil

@@ -101,7 +101,7 @@ func TestRecordKeys(t *testing.T) {
 	if got := s.train[0].text + " " + s.train[1].text; got != "f\uFFFDne bad\uFFFD\uFFFD" {
 		t.Errorf("read %q", got)
 	}
-	if all := strings.Join(told, "\n"); !strings.Contains(all, "3 bytes of invalid UTF-8") {
+	if all := strings.Join(told, "\n"); !strings.Contains(all, "(data.replace_invalid): 3 bytes") {
 		t.Errorf("told: %s", all)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // leastComment is the length in bytes below which a doc comment is too short to
@@ -53,7 +54,7 @@ func docComments(ctx context.Context, log func(string, ...any)) ([]sample, error
 		}
 	}
 	if unread > 0 {
-		log("data: skipping %d files of the Go source tree that do not parse", unread)
+		log("data: skipping what does not parse of the Go source tree: %s", size.Of(unread, "file"))
 	}
 	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/internal/few"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // sample is a labeled text.
@@ -112,7 +113,7 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 		log("data: %d of %d texts in %s are empty", empty, len(out), strings.Join(patterns, ", "))
 	}
 	if replaced > 0 {
-		log("data: %d bytes of invalid UTF-8 in %s are replaced by U+FFFD (data.replace_invalid)", replaced, strings.Join(patterns, ", "))
+		log("data: invalid UTF-8 in %s is replaced by U+FFFD (data.replace_invalid): %s", strings.Join(patterns, ", "), size.Of(replaced, "byte"))
 	}
 	return out, nil
 }

@@ -487,7 +487,7 @@ func (s *Store) pause(j *job, attempt int, err error) (*job, int) {
 	s.mu.Lock()
 	j = s.job
 	s.status.Failures++
-	failed := fmt.Errorf("checkpoint: update %d was not saved after %d attempts: %w", j.update, attempt, err)
+	failed := fmt.Errorf("checkpoint: update %d was not saved after %s: %w", j.update, size.Of(attempt, "attempt"), err)
 	if gone != nil {
 		failed = fmt.Errorf("checkpoint: update %d was not saved: %w", j.update, gone)
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"time"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Object is a stored object.
@@ -120,7 +122,7 @@ func (r *retrier) do(ctx context.Context, f func() error) error {
 			return err
 		}
 		if attempt >= r.attempts {
-			return fmt.Errorf("given up after %d attempts: %w", attempt, err)
+			return fmt.Errorf("given up after %s: %w", size.Of(attempt, "attempt"), err)
 		}
 		wait := rand.N(min(time.Second<<min(attempt-1, 6), time.Minute)) + 50*time.Millisecond
 		took := r.now().Sub(began)
@@ -128,7 +130,7 @@ func (r *retrier) do(ctx context.Context, f func() error) error {
 			spent = wait // an attempt that long made progress: a stalled one is cut off earlier
 		}
 		if r.patience > 0 && spent > r.patience {
-			return fmt.Errorf("given up after %d attempts, without progress for %s: %w", attempt, r.patience, err)
+			return fmt.Errorf("given up after %s, without progress for %s: %w", size.Of(attempt, "attempt"), r.patience, err)
 		}
 		r.notify(attempt, wait, err)
 		select {

@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -61,6 +62,38 @@ func BenchmarkGEMM(b *testing.B) {
 						benchmark(b, s, typ, F32, Options{ISA: level, Workers: workers})
 					})
 				}
+			}
+		}
+	}
+}
+
+// BenchmarkProduct computes a product and nothing else: once with -benchtime 1x, for
+// tools/asm/mca -trace.
+func BenchmarkProduct(b *testing.B) {
+	for _, level := range isa.Levels()[1:] {
+		for _, typ := range []DType{F32, BF16} {
+			if machineFor(level, typ).word != typ {
+				continue
+			}
+			for _, s := range []shape{
+				{480, 384, 512, false, false}, {480, 384, 512, false, true}, {384, 480, 512, true, false}, {500, 390, 500, false, false}, {100, 64, 100, false, true},
+			} {
+				b.Run(fmt.Sprintf("%v/%v/%s", level, typ, name(s.m, s.k, s.n, s.ta, s.tb)), func(b *testing.B) {
+					p := NewPlan(s.m, s.n, s.k, typ, typ, F32, s.ta, s.tb, Options{ISA: level, Workers: 1})
+					rng := rand.New(rand.NewPCG(1, 2))
+					x := newOperand(s.m, s.k, 0, typ, s.ta, uniform(rng))
+					y := newOperand(s.k, s.n, 0, typ, s.tb, uniform(rng))
+					c := newOperand(s.m, s.n, 0, F32, false, uniform(rng))
+					args := &Args{A: x.Matrix, B: y.Matrix, C: c.Matrix}
+					shared, worker := make([]byte, p.SharedBytes()), make([]byte, p.WorkerBytes())
+					for range b.N {
+						for phase := range p.Phases() {
+							for task := range p.Tasks(phase) {
+								p.Run(phase, task, args, shared, worker)
+							}
+						}
+					}
+				})
 			}
 		}
 	}

@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlclark/regexp2/v2"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -16,7 +20,8 @@ import (
 type Adapters struct {
 	LoRA
 	// Targets choose layers: by the last parts of their names ("q_proj",
-	// "self_attn.q_proj"), by a pattern of the whole name ("*.mlp.*"), or all
+	// "self_attn.q_proj"), by a pattern of the whole name ("*.mlp.*"), by a regular
+	// expression of the whole name, as PEFT has them (".*[.](q|v)_proj"), or all
 	// ([AllLinear]).
 	Targets []string
 	// Trained chooses parts of the model, in the same way, whose own weights are trained:
@@ -67,7 +72,41 @@ func (a *Adapters) Whole(name string) bool {
 	return slices.ContainsFunc(a.Trained, func(t string) bool { return covers(t, name) })
 }
 
+// IsPattern reports whether a target may choose layers of several names.
+func IsPattern(target string) bool {
+	return target == AllLinear || strings.ContainsAny(target, "*?[") || isExpression(target)
+}
+
+// isExpression reports whether a target has what neither names nor patterns of a shell have.
+func isExpression(target string) bool {
+	return strings.ContainsAny(target, `\()|^$+{`) || strings.HasPrefix(target, ".*")
+}
+
+// expressions are those that were used, compiled.
+var expressions sync.Map
+
+// expression is a target that is a regular expression.
+func expression(target string) (*regexp2.Regexp, error) {
+	if e, ok := expressions.Load(target); ok {
+		return e.(*regexp2.Regexp), nil
+	}
+	e, err := regexp2.Compile(`\A(?:`+target+`)\z`, regexp2.None)
+	if err == nil {
+		e.MatchTimeout = time.Second // some take longer than anyone waits
+		expressions.Store(target, e)
+	}
+	return e, err
+}
+
 func chooses(target, layer string) bool {
+	if isExpression(target) {
+		e, err := expression(target)
+		if err != nil {
+			return false // Build refuses it
+		}
+		ok, err := e.MatchString(layer)
+		return ok && err == nil
+	}
 	if strings.ContainsAny(target, "*?[") {
 		ok, err := path.Match(target, layer)
 		return ok && err == nil
@@ -79,7 +118,15 @@ func chooses(target, layer string) bool {
 // weights frozen. A target that chooses nothing is an error, and so is one of Trained.
 // [AllLinear] leaves out layers that give the model's results.
 func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
+	for key, targets := range map[string][]string{"lora.targets": a.Targets, "lora.modules_to_save": a.Trained} {
+		for _, t := range targets {
+			if _, err := expression(t); isExpression(t) && err != nil {
+				b.Failf("%s: %q is neither a name nor a regular expression: %v", key, t, err)
+			}
+		}
+	}
 	linear, used := map[string]bool{}, map[string]bool{}
+	widest, highest := graph.LinearLayer{}, 0
 	b.AdaptLinear(func(l graph.LinearLayer) *graph.Value {
 		linear[l.Name] = true
 		chosen := false
@@ -97,6 +144,9 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 		if !chosen {
 			return l.Y
 		}
+		if n := min(l.X.Shape().Last(), l.Y.Shape().Last()); n > highest {
+			widest, highest = l, n
+		}
 		return a.adapt(b, l, train)
 	})
 	model()
@@ -105,6 +155,10 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 		if !used[t] {
 			b.Failf("lora.targets: no linear layer is called %q; there are %s", t, strings.Join(lastParts(linear), ", "))
 		}
+	}
+	if highest > 0 && a.Rank > highest {
+		b.Failf("lora.rank: %d is more than the matrix of any adapted layer can have, the largest being %s with %d x %d: want at most %d, and far less to save anything",
+			a.Rank, widest.Name, widest.Y.Shape().Last(), widest.X.Shape().Last(), highest)
 	}
 	a.freeze(b)
 }

@@ -183,8 +183,13 @@ func TestAdaptersRefuse(t *testing.T) {
 		{Adapters{Targets: []string{"up"}, LoRA: LoRA{Variant: Decomposed}}, "lora.variant: dora scales rows of one matrix, and experts.up has one for each of 2 experts"},
 		{Adapters{Targets: []string{"folder.*"}, Fixed: func(l string) bool { return l == "folder.in" }}, `lora.targets: "folder.*" chooses folder.in`},
 		{Adapters{Targets: []string{"up"}, Trained: []string{"norm"}}, `lora.modules_to_save: nothing to train as a whole is called "norm"; there are `},
+		{Adapters{Targets: []string{"(up"}}, `lora.targets: "(up" is neither a name nor a regular expression: `},
+		{Adapters{Targets: []string{"up"}, Trained: []string{"film|("}}, `lora.modules_to_save: "film|(" is neither a name nor a regular expression: `},
+		{Adapters{Targets: []string{"up", "0"}, LoRA: LoRA{Rank: 5}}, "lora.rank: 5 is more than the matrix of any adapted layer can have, the largest being experts.up with 4 x 4: want at most 4"},
 	} {
-		c.a.Rank, c.a.Alpha = 1, 1
+		if c.a.Alpha = 1; c.a.Rank == 0 {
+			c.a.Rank = 1
+		}
 		b := graph.NewBuilder("f")
 		err := graph.Catch(func() { c.a.Build(b, true, func() { model(b) }) })
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -198,5 +203,38 @@ func TestAdaptersRefuse(t *testing.T) {
 	}
 	if b.F.StateValue("experts.up.lora.up") == nil || b.F.StateValue("folder.in.lora.up") != nil {
 		t.Error("all-linear is not every layer whose weights a run has")
+	}
+}
+
+// A regular expression is matched with the whole name, as re.fullmatch does for PEFT; names and patterns of a shell
+// stay what they are.
+func TestTargets(t *testing.T) {
+	layers := []string{"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj", "model.layers.10.self_attn.q_proj", "model.layers.10.mlp.up_proj", "score"}
+	for target, want := range map[string][]int{
+		"q_proj":                 {0, 2},
+		"self_attn.k_proj":       {1},
+		"proj":                   nil,
+		"*.mlp.*":                {3},
+		"model.layers.1*.q_proj": {2},
+		AllLinear:                {0, 1, 2, 3, 4},
+		".*q_proj":               {0, 2},
+		".*proj":                 {0, 1, 2, 3},
+		`(q_proj|k_proj)`:        nil,
+		`.*\.(q|k)_proj`:         {0, 1, 2},
+		`model\.layers\.\d+\.self_attn\.[qk]_proj`: {0, 1, 2},
+		`model\.layers\.\d\..*`:                    {0, 1},
+		`^.*(?<!q)_proj$`:                          {1, 3},
+		`.*layers\.(?!0\b).*proj`:                  {2, 3},
+	} {
+		for i, l := range layers {
+			if chooses(target, l) != slices.Contains(want, i) {
+				t.Errorf("%s chooses %s: %v", target, l, chooses(target, l))
+			}
+		}
+	}
+	for target, want := range map[string]bool{"q_proj": false, "self_attn.q_proj": false, AllLinear: true, "*.mlp.*": true, `a\.b`: true, ".*b": true} {
+		if IsPattern(target) != want {
+			t.Errorf("%s is a pattern: %v", target, !want)
+		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // LoRA is the section "lora" of systems whose model starts from trained weights ([Base]).
 type LoRA struct {
-	Targets       []string `key:"targets" help:"linear layers that get adapters, all other weights stay as they are: by the last part of their names (q_proj), a pattern of the whole name (*.mlp.*), or all-linear; empty: all weights are trained, without adapters"`
+	Targets       []string `key:"targets" help:"linear layers that get adapters, all other weights stay as they are: by the last part of their names (q_proj), a pattern of the whole name (*.mlp.*), a regular expression of it as PEFT has them (.*[.](q|v)_proj), or all-linear; empty: all weights are trained, without adapters"`
 	Rank          int      `key:"rank" min:"1" of:"width" help:"rank of an adapter"`
 	Alpha         float64  `key:"alpha" above:"0" help:"an adapter is multiplied by alpha / rank; of rslora by alpha / the root of the rank"`
 	Dropout       float64  `key:"dropout" min:"0" below:"1" help:"share dropped of what adapters read"`

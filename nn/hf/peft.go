@@ -334,7 +334,7 @@ func adapterEntries(src Source) (entries []safetensors.Entry, layers, stacked []
 // expert, which are no modules that PEFT knows, all do. These have no dropout in PEFT.
 func (base AdapterBase) adapterConfig(a *nn.Adapters, layers, stacked []string) ([]byte, error) {
 	targets, dropout := a.Targets, a.Dropout
-	if len(stacked) > 0 || slices.ContainsFunc(targets, func(t string) bool { return t == nn.AllLinear || strings.ContainsAny(t, "*?[") }) {
+	if len(stacked) > 0 || slices.ContainsFunc(targets, nn.IsPattern) {
 		targets = layers
 	}
 	config := map[string]any{

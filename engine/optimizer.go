@@ -30,6 +30,23 @@ const (
 // muonMomentum is that of Muon's authors.
 const muonMomentum = 0.95
 
+// ClipNorm is the norm by which gradients are clipped.
+type ClipNorm string
+
+// The norms.
+const (
+	// ClipExact, or empty, is that of all gradients, which are all kept until it is known.
+	ClipExact ClipNorm = "exact"
+	// ClipTwoPasses is the same norm, found in a backward half of its own: a gradient is gone once its
+	// norm is known, and computed again when the optimizer needs it. A step with several
+	// micro-batches has the sums of gradients anyway, and ClipExact.
+	ClipTwoPasses ClipNorm = "two_passes"
+	// ClipPrevious is that of the update before, or of the weight's own gradient where that is
+	// larger: each weight is updated as soon as its gradient is final. Not with [LossScaling], by
+	// which all weights or none are updated. With several micro-batches it is ClipExact too.
+	ClipPrevious ClipNorm = "previous"
+)
+
 // Least8bit is the number of elements from which a weight has moments in 8 bits;
 // smaller ones have 32, as bitsandbytes has it.
 const Least8bit = 4096
@@ -41,6 +58,8 @@ type Optimizer struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	// MaxGradNorm is the norm that gradients are clipped to; 0 is no clipping.
 	MaxGradNorm float64
+	// Clip is which norm that is.
+	Clip ClipNorm
 	// Round is how weights are kept; of its streams each has its own. Those in 16 bits
 	// are the weights that decay: matrices, tables, kernels of convolutions.
 	Round graph.Rounding

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,6 +103,7 @@ const (
 	OutputScale    = "loss_scale"
 
 	StateStep   = "optimizer.step" // F32: updates applied
+	StateClip   = "optimizer.norm" // F32: the norm of the gradients of the update before, for ClipPrevious
 	StateScale  = "scaler.scale"
 	StateGood   = "scaler.good_updates"
 	StateLosses = "update.losses" // F32 [Accumulation]: OutputLoss of each micro-batch of an update
@@ -153,6 +155,8 @@ func newTrainingStep(t Training) (*trainingStep, error) {
 		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit { return s.forwardBackward(variant, s.optimize) }})
 	}
 	switch {
+	case t.Accumulation <= 1 && t.Optimizer.Clip == ClipPrevious && t.LossScaling != nil:
+		return nil, errors.New("gradients with a loss scale cannot be clipped by the norm of the update before: whether one overflowed has to be known before any weight is updated")
 	case t.Sharding != nil && (t.Accumulation < 2 || t.Sharding.Rank >= t.Sharding.World):
 		return nil, fmt.Errorf("rank %d of %d cannot share an optimizer whose updates have %d micro-batches", t.Sharding.Rank, t.Sharding.World, t.Accumulation)
 	case t.Sharding != nil:
@@ -276,10 +280,18 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 	}
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
 	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize, Narrow: t.narrow()}
+	if t.twoPasses() {
+		u.Twice = OutputGradNorm
+	}
 	if t.LossScaling != nil {
 		u.Seed = t.scale(b)
 	}
 	return u
+}
+
+// twoPasses reports whether a step has a backward half for the norm alone: what an update waits for.
+func (t *Training) twoPasses() bool {
+	return t.Accumulation <= 1 && t.Optimizer.Clip == ClipTwoPasses && (t.Optimizer.MaxGradNorm > 0 || t.LossScaling != nil)
 }
 
 // narrow is the format in which a weight is kept; nil: all are F32.
@@ -371,17 +383,25 @@ func (t *Training) scale(b *graph.Builder) *graph.Value {
 // not all.
 func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool, norm *graph.Value) {
 	o := t.Optimizer
-	if !zero && t.LossScaling == nil && o.MaxGradNorm == 0 {
+	if !zero && t.LossScaling == nil && (o.MaxGradNorm == 0 || o.Clip == ClipPrevious) {
 		t.updateEach(b, params, grads)
 		return
 	}
 	b.Scope("optimizer", func() {
-		if !zero {
+		switch {
+		case norm != nil:
+		case !zero && t.twoPasses():
+			norms := make([]*graph.Value, len(grads))
+			for i, g := range grads {
+				norms[i] = b.GlobalNorm(g)
+			}
+			norm = b.GlobalNorm(norms...)
+		case !zero:
 			for i, w := range params {
 				grads[i] = b.Cast(grads[i], t.kept(w.State)) // until the norm is known
 			}
-		}
-		if norm == nil {
+			fallthrough
+		default:
 			norm = b.GlobalNorm(grads...)
 		}
 		gscale := b.Scalar(1)
@@ -396,8 +416,7 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 			ok = b.Mul(ok, b.Apply(graph.FnIsFinite, b.Sum(t.losses(b), 0)))
 		}
 		if o.MaxGradNorm > 0 {
-			clip := b.MinC(b.Apply(graph.FnDiv, b.Scalar(o.MaxGradNorm), b.AddC(norm, 1e-6)), 1)
-			gscale = b.Mul(gscale, clip)
+			gscale = b.Mul(gscale, o.clip(b, norm))
 		}
 		step := counter(b, StateStep, 0)
 		now := b.Assign(step, b.Add(step, ok))
@@ -413,11 +432,21 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 	})
 }
 
+// clip is what gradients of a norm are multiplied by.
+func (o *Optimizer) clip(b *graph.Builder, norm *graph.Value) *graph.Value {
+	return b.MinC(b.Apply(graph.FnDiv, b.Scalar(o.MaxGradNorm), b.AddC(norm, 1e-6)), 1)
+}
+
 // updateEach emits the optimizer so that each weight depends on its own
-// gradient only, which is dead afterwards: nothing scales them all. A weight whose
-// gradient is not finite is left as it is, and all are when the loss is not.
+// gradient only, which is dead afterwards: nothing scales them all, or what does is known
+// already. A weight whose gradient is not finite is left as it is, and all are when the loss is not.
 func (t *Training) updateEach(b *graph.Builder, params, grads []*graph.Value) {
+	o := &t.Optimizer
 	b.Scope("optimizer", func() {
+		var before *graph.Value
+		if o.MaxGradNorm > 0 {
+			before = counter(b, StateClip, 0)
+		}
 		fine := b.Apply(graph.FnIsFinite, b.F.Output(OutputLoss))
 		step := counter(b, StateStep, 0)
 		now := b.Assign(step, b.Add(step, fine))
@@ -426,9 +455,16 @@ func (t *Training) updateEach(b *graph.Builder, params, grads []*graph.Value) {
 		for i, w := range params {
 			norms[i] = b.GlobalNorm(grads[i])
 			ok := b.Mul(fine, b.Apply(graph.FnIsFinite, norms[i]))
-			t.Optimizer.step(b, w, grads[i], false, scalars{lr, one, now, ok})
+			gscale := one
+			if before != nil {
+				gscale = o.clip(b, b.Select(b.Apply(graph.FnGreater, norms[i], before), norms[i], before))
+			}
+			o.step(b, w, grads[i], false, scalars{lr, gscale, now, ok})
 		}
 		norm := b.GlobalNorm(norms...)
+		if before != nil {
+			b.Assign(before, b.Select(b.Apply(graph.FnIsFinite, norm), norm, before))
+		}
 		b.Output(OutputGradNorm, norm)
 		b.Output(OutputOK, b.Mul(fine, b.Apply(graph.FnIsFinite, norm)))
 	})

@@ -31,6 +31,10 @@ type Unit struct {
 	// Narrow is the format in which a weight is kept, F32 as it is; nil: all are.
 	Narrow func(s *graph.State) graph.DType
 
+	// Twice names an output, the norm of the gradients, which the optimizer waits for: the backward half
+	// that it comes from is computed twice, first for it alone; "" is once.
+	Twice string
+
 	// params and grads go from differentiate to optimize.
 	params, grads []*graph.Value
 
@@ -98,6 +102,7 @@ var passes = [...]pass{
 	{"compress", compress},           // activations in 8 bits
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
 	{"slice", slice},                 // blocks in parts of the batch
+	{"twice", twice},                 // the backward half, first for the norm of the gradients
 	{"accumulate", accumulate},       // gradients add up where they are computed
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest
@@ -123,6 +128,10 @@ var passOrder = [...]constraint{
 	{"compress", "fuse", "a fused node has no function that could be computed again"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
 	{"recompute", "slice", "what is rebuilt is computed in parts like what reads it"},
+	{"recompute", "twice", "what is rebuilt is rebuilt twice"},
+	{"slice", "twice", "both halves are made of parts"},
+	{"tidy", "twice", "sharing common subexpressions would undo it"},
+	{"twice", "fuse", "a fused node belongs to one of the two"},
 	{"slice", "accumulate", "the gradients of the parts are added up where the sum is kept"},
 	{"recompute", "accumulate", "recomputation needs to know which values the two halves share, not where sums are kept"},
 	{"accumulate", "fuse", "a matmul with fused work cannot accumulate into a state"},

@@ -89,8 +89,8 @@ func (u *Unit) try(recipe []Recompute) (trial, error) {
 	if err != nil {
 		return trial{}, err
 	}
-	v := Unit{F: f, Align: u.Align}
-	for _, run := range []func(*Unit) error{accumulate, fuse, order, place} {
+	v := Unit{F: f, Align: u.Align, Twice: u.Twice}
+	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order, place} {
 		if err := u.interrupted(); err != nil {
 			return trial{}, err
 		}

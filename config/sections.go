@@ -30,6 +30,7 @@ type Training struct {
 	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"decay of the second moment; of lion's moment; not used by adafactor"`
 	Eps                       float64 `key:"eps" above:"0" help:"AdamW's epsilon, which prevents division by zero"`
 	MaxGradNorm               float64 `key:"max_grad_norm" min:"0" help:"clip gradients to this global norm; 0: never"`
+	ClipNorm                  string  `key:"clip_norm" enum:"exact,two_passes,previous" help:"by which norm max_grad_norm clips where an update has one micro-batch; exact: that of all gradients, which are kept until it is known; two_passes: the same, found in a backward pass of its own, so that none is kept; previous: that of the update before (not with fp16)"`
 
 	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of matmuls; auto: the best that the device supports"`
 	LossScale             LossScale `key:"loss_scale" help:"dynamic loss scaling, used with fp16"`
@@ -154,7 +155,7 @@ func defaults() Config {
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
 			Plateau:   Plateau{Factor: 0.5, Patience: 3},
-			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", ActivationCompression: "none", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
+			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", ActivationCompression: "none", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1, ClipNorm: "exact",
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

@@ -30,8 +30,24 @@ func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	return plan.Settings{
 		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
 		Recompute: mode, Slices: slices, Precision: precision, Offload: offload,
-		NarrowGradients: s.narrowGradients(), Compress: s.Config.Training.ActivationCompression == "int8",
+		NarrowGradients: s.narrowGradients(), Compress: s.Config.Training.ActivationCompression == "int8", Clip: s.clip(),
 	}, err
+}
+
+// clip is the norm by which gradients are clipped; empty: the exact one.
+func (s *Setup) clip() engine.ClipNorm {
+	if c := engine.ClipNorm(s.Config.Training.ClipNorm); c != engine.ClipExact {
+		return c
+	}
+	return ""
+}
+
+// checkClip refuses a norm that comes too late for what a precision has to know.
+func (s *Setup) checkClip(c plan.Settings) error {
+	if c.Clip == engine.ClipPrevious && c.Accumulation <= 1 && c.Precision.LossScaling() {
+		return usage("training.clip_norm: previous: with fp16 an overflow in any gradient skips the whole update, so that all have to be known before a weight is changed; want exact or two_passes, or training.mixed_precision: fp32 (or bf16 where there is some)")
+	}
+	return nil
 }
 
 // shape is what settings mean for the model.
@@ -49,6 +65,7 @@ type trainingKey struct {
 	shared  engine.Sharding
 	offload bool
 	narrow  bool // gradients
+	clip    engine.ClipNorm
 }
 
 // Compile makes the training program for settings; price is [engine.CompileOptions]'s.
@@ -57,13 +74,13 @@ func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 }
 
 func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, cache *engine.Cache) (*engine.Program, error) {
-	key := trainingKey{model: s.Model, shape: s.shape(c), offload: c.Offload.Has(plan.OffloadOptimizer), narrow: c.NarrowGradients}
+	key := trainingKey{model: s.Model, shape: s.shape(c), offload: c.Offload.Has(plan.OffloadOptimizer), narrow: c.NarrowGradients, clip: c.Clip}
 	training := s.Model.Training(key.shape)
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with 1, nothing can be shared
 		key.shared = engine.Sharding{Rank: s.Rank, World: s.World}
 		training.Sharding = &key.shared
 	}
-	training.Optimizer.Offload, training.Optimizer.Gradients = c.Offload.Has(plan.OffloadOptimizer), graph.F32
+	training.Optimizer.Offload, training.Optimizer.Gradients, training.Optimizer.Clip = c.Offload.Has(plan.OffloadOptimizer), graph.F32, c.Clip
 	if c.NarrowGradients {
 		training.Optimizer.Gradients = graph.BF16
 	}
@@ -77,9 +94,16 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 // narrowGradients reports whether gradients are kept in 16 bits.
 func (s *Setup) narrowGradients() bool { return s.Config.Training.GradientDtype == "bf16" }
 
-// sayGradients says where that changes nothing, because no gradient has to wait.
+// sayGradients says where settings of gradients change nothing, because none has to wait, or all have.
 func (r *run) sayGradients() {
 	t := &r.Config.Training
+	switch {
+	case r.clip() == "":
+	case r.Model.Shape.Accumulation > 1:
+		r.infof("training.clip_norm: %s changes nothing here: with %d micro-batches an update all sums of gradients are kept", t.ClipNorm, r.Model.Shape.Accumulation)
+	case t.MaxGradNorm == 0 && (!r.Precision.LossScaling() || r.clip() == engine.ClipPrevious):
+		r.infof("training.clip_norm: %s changes nothing here: training.max_grad_norm is 0", t.ClipNorm)
+	}
 	if r.narrowGradients() && r.Model.Shape.Accumulation <= 1 && t.MaxGradNorm == 0 && !r.Precision.LossScaling() {
 		r.infof("training.gradient_dtype: bf16 changes nothing here: with one micro-batch an update and without training.max_grad_norm no gradient is kept")
 	}
@@ -139,7 +163,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, cache)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
-		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
+		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", Clips: s.Config.Training.MaxGradNorm > 0, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
 	}
 }
 
@@ -207,6 +231,9 @@ func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 		return nil, nil, err
 	}
 	if err := s.checkOffload(t); err != nil {
+		return nil, nil, err
+	}
+	if err := s.checkClip(c); err != nil {
 		return nil, nil, err
 	}
 	c = s.chunked(c, t)
@@ -416,7 +443,18 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	if err := s.checkOffload(t); err != nil {
 		return nil, err
 	}
-	search := plan.Search{Offload: c.Offload, Compress: c.Compress, NarrowGradients: c.NarrowGradients, Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
+	search := plan.Search{Offload: c.Offload, Compress: c.Compress, NarrowGradients: c.NarrowGradients, Clip: c.Clip, Effective: c.Effective(), CEChunk: c.CEChunk}
+	for _, c.Precision = range s.precisions(s.chip(t)) {
+		c.Accumulation = 1 // which a search may come to
+		if clip := s.checkClip(c); clip == nil {
+			search.Precisions = append(search.Precisions, c.Precision)
+		} else {
+			err = clip
+		}
+	}
+	if len(search.Precisions) == 0 {
+		return nil, err
+	}
 	if c.Recompute != pass.RecomputeAuto {
 		search.Recompute = &c.Recompute
 	}

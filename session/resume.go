@@ -129,6 +129,8 @@ func (c change) settled() bool {
 	switch c.Key {
 	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
 		return true
+	case "training.clip_norm": // the norm is part of the state
+		return c.was == string(engine.ClipPrevious) || c.Text == string(engine.ClipPrevious)
 	case "training.mixed_precision": // the loss scale is part of the state
 		return c.was == "fp16" || c.Text == "fp16"
 	}

@@ -19,7 +19,7 @@ func Training(c *config.Config, s Shape) engine.Training {
 	tr := engine.Training{
 		Accumulation: s.Accumulation, EvalInputs: s.Rows(false) != s.MicroBatch,
 		Optimizer: engine.Optimizer{
-			Rule: engine.Rule(t.Optimizer), Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay, MaxGradNorm: t.MaxGradNorm,
+			Rule: engine.Rule(t.Optimizer), Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay, MaxGradNorm: t.MaxGradNorm, Clip: engine.ClipNorm(t.ClipNorm),
 			Gradients: gradients[t.GradientDtype],
 			Round:     graph.Rounding{Mode: roundings[t.MasterWeights], Seed: t.Seed},
 		},

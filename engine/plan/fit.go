@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/internal/size"
@@ -29,6 +30,8 @@ type Search struct {
 	Compress bool
 	// NarrowGradients keeps gradients in 16 bits.
 	NarrowGradients bool
+	// Clip is the norm by which gradients are clipped.
+	Clip engine.ClipNorm
 	// Recompute fixes the recomputation; nil: the planner chooses, block by block.
 	Recompute *pass.Recompute
 }
@@ -171,7 +174,7 @@ func (f *fitting) precision(p device.Precision) error {
 
 // try plans one candidate and keeps the best.
 func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recompute) (*Report, error) {
-	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, Compress: f.s.Compress, NarrowGradients: f.s.NarrowGradients})
+	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, Compress: f.s.Compress, NarrowGradients: f.s.NarrowGradients, Clip: f.s.Clip})
 	if err != nil {
 		return nil, err
 	}

@@ -70,3 +70,71 @@ func TestGradientsAreARung(t *testing.T) {
 		}
 	}
 }
+
+// Clipping without gradients that wait is a rung too, where an update has one micro-batch and they wait: in two
+// passes, which takes longer and is named before anything that changes updates; by the norm of the update before,
+// unless a loss scale has to know of overflows first.
+func TestClippingIsARung(t *testing.T) {
+	m := hf.NeoX{Vocab: 4000, D: 256, Layers: 4, Heads: 4, FF: 1024, MaxPositions: 64, RotaryPct: .25, RotaryBase: 10000, Activation: "relu", Eps: 1e-5, InitStd: .02}
+	target := plan.OnCard(card(t, "T4"))
+	for _, c := range []struct {
+		precision           device.Precision
+		micro, rows         int
+		clips, two, another bool
+	}{
+		{device.FP32, 1, 1, true, true, true},
+		{device.FP16, 1, 1, true, true, false},
+		{device.FP16, 1, 1, false, true, false},
+		{device.FP32, 1, 1, false, false, false},
+		{device.FP32, 4, 1, true, false, false},
+	} {
+		s := plan.Settings{MicroBatch: c.rows, Accumulation: c.micro, Precision: c.precision}
+		p := planner(m, 32, target)
+		p.Clips = c.clips
+		rungs, err := p.Ladder(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rung := func(by engine.ClipNorm) *plan.Rung {
+			to := s
+			to.Clip = by
+			for i, r := range rungs {
+				if r.Settings == to {
+					all := rungs[i]
+					all.Saves, all.Cost = rungs[0].Total-r.Total, r.Update/rungs[0].Update-1
+					return &all
+				}
+			}
+			return nil
+		}
+		two, previous := rung(engine.ClipTwoPasses), rung(engine.ClipPrevious)
+		if (two != nil) != c.two || (previous != nil) != c.another {
+			t.Errorf("%+v: the ladder has two passes: %v, the norm before: %v\n%s", c, two != nil, previous != nil, plan.FormatLadder(rungs))
+			continue
+		}
+		if two != nil && (two.Change != "training.clip_norm: two_passes" || two.Cost < .2 || two.Saves < 4<<20) {
+			t.Errorf("%+v: two passes save %d bytes for %.2f of the time", c, two.Saves, two.Cost)
+		}
+		if previous != nil && (previous.Saves < two.Saves-1024 || previous.Cost > two.Cost) {
+			t.Errorf("%+v: the norm before saves %d bytes for %.2f of the time", c, previous.Saves, previous.Cost)
+		}
+		if !c.two || !c.another {
+			continue
+		}
+		// A refusal names two passes before what makes other updates.
+		least := int64(graph.MostBytes)
+		for _, r := range rungs {
+			if r.Settings.Clip != engine.ClipPrevious && !r.Settings.NarrowGradients {
+				least = min(least, r.Total)
+			}
+		}
+		small := target
+		small.Budget = least
+		p = planner(m, 32, small)
+		_, err = p.Check(s)
+		var no *plan.DoesNotFit
+		if !errors.As(err, &no) || no.Smallest == nil || !strings.Contains(no.Smallest.Change, "training.clip_norm: two_passes") || strings.Contains(no.Smallest.Change, "previous") {
+			t.Errorf("with %d bytes: %v", least, err)
+		}
+	}
+}

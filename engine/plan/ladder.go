@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/internal/size"
 )
@@ -83,6 +85,28 @@ func compressKey(_, to Settings) string {
 		return "training.activation_compression: int8"
 	}
 	return "training.activation_compression: none"
+}
+
+func clipKey(_, to Settings) string {
+	return fmt.Sprintf("training.clip_norm: %s", cmp.Or(to.Clip, engine.ClipExact))
+}
+
+// twoPasses finds the norm of gradients before they are computed for the optimizer, wherever they would wait for it.
+func (p *Planner) twoPasses(s Settings) (Settings, bool) {
+	if s.Clip != "" || s.Accumulation > 1 || !p.Clips && !s.Precision.LossScaling() {
+		return s, false
+	}
+	s.Clip = engine.ClipTwoPasses
+	return s, true
+}
+
+// clipByPrevious takes the norm of the update before, which makes other updates.
+func (p *Planner) clipByPrevious(s Settings) (Settings, bool) {
+	if s.Clip == engine.ClipPrevious || s.Accumulation > 1 || !p.Clips || s.Precision.LossScaling() {
+		return s, false
+	}
+	s.Clip = engine.ClipPrevious
+	return s, true
 }
 
 // compress keeps arguments in 8 bits, which rounds, so it comes after what does not.
@@ -165,20 +189,20 @@ func (p *Planner) changes(s Settings, fits bool) []change {
 	}
 	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)},
 		change{offloadKey, p.offload(OffloadActivations, fits)}, change{offloadKey, p.offload(OffloadOptimizer, fits)},
-		change{gradientsKey, narrowGradients}, change{compressKey, compress})
+		change{clipKey, p.twoPasses}, change{gradientsKey, narrowGradients}, change{compressKey, compress}, change{clipKey, p.clipByPrevious})
 }
 
-// instead are the settings with more in main memory, with gradients in 16 bits, and with slices in
-// place of smaller micro-batches, the least time first: what normalizes by batch keeps its
-// statistics.
+// instead are the settings with more in main memory, with gradients that are not kept, or in 16 bits,
+// and with slices in place of smaller micro-batches, the least time first: what normalizes by batch
+// keeps its statistics.
 func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
 	for _, o := range p.choices(s.Offload) {
 		if to, ok := p.offload(o, fits)(s); ok {
 			list = append(list, to)
 		}
 	}
-	for _, rounds := range []func(Settings) (Settings, bool){narrowGradients, compress} {
-		if to, ok := rounds(s); ok {
+	for _, with := range []func(Settings) (Settings, bool){p.twoPasses, narrowGradients, compress, p.clipByPrevious} {
+		if to, ok := with(s); ok {
 			list = append(list, to)
 		}
 	}

@@ -31,6 +31,7 @@ func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 				return engine.Objective{Sum: loss}
 			},
 		}
+		tr.Optimizer.Clip = s.Clip
 		tr.Optimizer.Offload = s.Offload.Has(plan.OffloadOptimizer)
 		if s.NarrowGradients {
 			tr.Optimizer.Gradients = graph.BF16

@@ -24,6 +24,8 @@ type Planner struct {
 	// [pass.RecomputeAuto] does not fit without or is slower.
 	Offload     Offload
 	AutoOffload bool
+	// Clips says that gradients are clipped by their norm.
+	Clips bool
 	// Classes is the width of the logits that the loss cuts in chunks of rows.
 	Classes int
 

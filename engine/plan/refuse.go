@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/internal/size"
 )
@@ -165,8 +166,15 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
 	for _, undo := range []func(s Settings) Settings{
+		func(s Settings) Settings {
+			if s.Clip == engine.ClipPrevious {
+				s.Clip = from.Clip
+			}
+			return s
+		},
 		func(s Settings) Settings { s.Compress = from.Compress; return s },
 		func(s Settings) Settings { s.NarrowGradients = from.NarrowGradients; return s },
+		func(s Settings) Settings { s.Clip = from.Clip; return s },
 		func(s Settings) Settings { return s.without(OffloadOptimizer &^ from.Offload) },
 		func(s Settings) Settings { return s.without(OffloadActivations &^ from.Offload) },
 		func(s Settings) Settings {
@@ -217,6 +225,9 @@ func difference(from, to Settings) string {
 	}
 	if from.NarrowGradients != to.NarrowGradients {
 		keys = append(keys, gradientsKey(from, to))
+	}
+	if from.Clip != to.Clip {
+		keys = append(keys, clipKey(from, to))
 	}
 	if from.Compress != to.Compress {
 		keys = append(keys, compressKey(from, to))

@@ -29,6 +29,8 @@ type Settings struct {
 	Compress bool `json:"activations_int8,omitempty"`
 	// NarrowGradients keeps gradients of matrices in 16 bits.
 	NarrowGradients bool `json:"gradients_bf16,omitempty"`
+	// Clip is the norm by which gradients are clipped; empty: engine.ClipExact.
+	Clip engine.ClipNorm `json:"clip_norm,omitempty"`
 }
 
 // Compile makes the program for settings.
@@ -50,6 +52,12 @@ func (s Settings) String() string {
 	}
 	if s.NarrowGradients {
 		t += ", gradients in bf16"
+	}
+	switch s.Clip {
+	case engine.ClipTwoPasses:
+		t += ", clipped in two passes"
+	case engine.ClipPrevious:
+		t += ", clipped by the norm of the update before"
 	}
 	if s.Offload.Has(OffloadOptimizer) {
 		t += ", the optimizer's states in main memory"

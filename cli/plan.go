@@ -96,8 +96,15 @@ func (p *planCmd) Run(a *app) error {
 		report, no, err := s.Plan(t)
 		var hopeless *plan.Hopeless
 		if errors.As(err, &hopeless) {
+			extents, err := s.Extents(t, hopeless.Settings)
+			if err != nil {
+				return err
+			}
 			refused = errors.Join(refused, hopeless)
-			said = append(said, hopeless)
+			said = append(said, hopelessPlan{hopeless, extents})
+			if !a.asJSON {
+				a.printf("%s", strings.TrimPrefix(extentsText(extents), "\n"))
+			}
 			continue
 		}
 		if err != nil {
@@ -157,6 +164,10 @@ type (
 		*plan.DoesNotFit
 		Extents []session.Extent `json:"extents,omitempty"`
 	}
+	hopelessPlan struct {
+		*plan.Hopeless
+		Extents []session.Extent `json:"extents,omitempty"`
+	}
 )
 
 // load is the setup of what is planned, that of one of several processes if they were asked for.
@@ -211,7 +222,11 @@ func extentsText(extents []session.Extent) string {
 		if e.Largest == e.Most {
 			note = "all that the model takes"
 		}
-		rows = append(rows, []string{e.Key, fmt.Sprint(e.Largest), size.Bytes(e.Total).String(), note})
+		value := fmt.Sprint(e.Largest)
+		if e.Unit != "" {
+			value, note = fmt.Sprintf("%s %s", size.Count(float64(e.Largest)), e.Unit), e.Of
+		}
+		rows = append(rows, []string{e.Key, value, size.Bytes(e.Total).String(), note})
 	}
 	return "\nthe largest that fit, each with the other settings as they are and gradient_checkpointing full\n" + table.Format(rows)
 }

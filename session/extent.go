@@ -12,8 +12,12 @@ import (
 // block recomputed.
 type Extent struct {
 	Key string `json:"key"`
-	// Largest is the largest value that fits, 0: the smallest does not.
-	Largest int `json:"largest"`
+	// Largest is the largest value that fits, 0: the smallest does not. It counts units, where there
+	// is one.
+	Largest int    `json:"largest"`
+	Unit    string `json:"unit,omitempty"`
+	// Of says what it is the largest of.
+	Of string `json:"of,omitempty"`
 	// Most is the largest value that the model takes; 0: there is no such.
 	Most  int   `json:"most,omitempty"`
 	Total int64 `json:"planned_total_bytes,omitempty"` // at the largest
@@ -33,13 +37,7 @@ func (s *Setup) Extents(t plan.Target, of plan.Settings) ([]Extent, error) {
 	of.Recompute, of.Budget, of.Slices = pass.RecomputeFull, 0, 0
 	var list []Extent
 	for _, e := range s.System.Extents(s.Config) {
-		x, err := largest(Extent{Key: e.Key, Most: e.Most}, e.Step, e.Most, func(n int) (*plan.Report, error) {
-			m, err := e.Model(n)
-			if err != nil {
-				return nil, err
-			}
-			return s.as(m).Planner(t).Plan(of)
-		})
+		x, err := s.extent(e, t, of)
 		if err != nil {
 			return nil, err
 		}
@@ -53,6 +51,21 @@ func (s *Setup) Extents(t plan.Target, of plan.Settings) ([]Extent, error) {
 	return append(list, x), err
 }
 
+// extent is how large one setting of the system can be.
+func (s *Setup) extent(e system.Extent, t plan.Target, of plan.Settings) (Extent, error) {
+	x, err := largest(Extent{Key: e.Key, Most: e.Most}, e.Step, e.Most, func(n int) (*plan.Report, error) {
+		m, err := e.Model(n)
+		if err != nil {
+			return nil, err
+		}
+		return s.as(m).Planner(t).Plan(of)
+	})
+	if e.Size != nil && x.Largest > 0 {
+		x.Largest, x.Unit, x.Of = e.Size(x.Largest)
+	}
+	return x, err
+}
+
 // as is the setup of another model.
 func (s *Setup) as(m *system.Model) *Setup {
 	own := *s
@@ -60,47 +73,54 @@ func (s *Setup) as(m *system.Model) *Setup {
 	return &own
 }
 
-// largest finds the largest multiple of step that fits, or most itself: more needs more.
+// largest finds the largest multiple of step that fits, or most itself: more needs more, and mostly in
+// proportion, so a straight line through what was planned says what to plan next.
 func largest(x Extent, step, most int, plans func(n int) (*plan.Report, error)) (Extent, error) {
 	value := func(k int) int { return min(k*step, most) }
+	type point struct {
+		k     int
+		total float64
+	}
+	var line []point // what was planned last
+	capacity := 0.0
 	try := func(k int) (bool, error) {
 		r, err := plans(value(k))
 		var hopeless *plan.Hopeless
 		if errors.As(err, &hopeless) {
 			return false, nil
 		}
-		if err != nil || !r.Fits {
+		if err != nil {
 			return false, err
 		}
-		x.Largest, x.Total = value(k), r.Total
-		return true, nil
+		line, capacity = append(line, point{k, float64(r.Total)}), float64(r.Capacity)
+		if r.Fits {
+			x.Largest, x.Total = value(k), r.Total
+		}
+		return r.Fits, nil
 	}
 	end := (most + step - 1) / step
-	fits, k := 0, 1
-	for {
-		ok, err := try(k)
-		if err != nil {
-			return x, err
-		}
-		if !ok {
-			break
-		}
-		if fits = k; k == end {
-			return x, nil
-		}
-		k = min(2*k, end)
-	}
-	for k-fits > 1 {
-		mid := (fits + k) / 2
-		ok, err := try(mid)
+	fits, fails := 0, end+1
+	for next, tries := 1, 1; fails-fits > 1; tries++ {
+		ok, err := try(next)
 		if err != nil {
 			return x, err
 		}
 		if ok {
-			fits = mid
+			fits = next
 		} else {
-			k = mid
+			fails = next
 		}
+		next = min(8*max(fits, 1), end) // before there is a line, or where it does not rise
+		if n := len(line); n > 1 {
+			if a, b := line[n-2], line[n-1]; (b.total > a.total) == (b.k > a.k) && b.total != a.total {
+				k := float64(b.k) + (capacity-b.total)*float64(b.k-a.k)/(b.total-a.total)
+				next = int(min(max(k, 0), float64(end)))
+			}
+		}
+		if tries > 4 && tries%2 == 0 { // where it is no line
+			next = (fits + fails) / 2
+		}
+		next = min(max(next, fits+1), fails-1)
 	}
 	return x, nil
 }

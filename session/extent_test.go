@@ -2,19 +2,27 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
 )
 
 // The search finds what trying every value would, in few plans.
 func TestLargest(t *testing.T) {
-	for _, step := range []int{1, 8} {
+	for i := range 3 * 2 {
+		step := []int{1, 8}[i%2]
+		// In proportion, in steps, and with a square: of activations that grow with attention.
+		total := []func(n int) int64{
+			func(n int) int64 { return int64(1000 + 10*n) }, func(n int) int64 { return int64(n / 9) }, func(n int) int64 { return int64(10*n + n*n) },
+		}[i/2]
 		for most := 1; most < 70; most += 3 {
 			for limit := range 80 {
 				want := 0
@@ -32,9 +40,9 @@ func TestLargest(t *testing.T) {
 					if n > 4*limit {
 						return nil, &plan.Hopeless{}
 					}
-					return &plan.Report{Fits: n <= limit, Total: int64(10 * n)}, nil
+					return &plan.Report{Fits: n <= limit, Total: total(n), Capacity: total(limit)}, nil
 				})
-				if err != nil || x.Largest != want || x.Total != int64(10*want) || len(tried) > 14 {
+				if err != nil || x.Largest != want || want > 0 && x.Total != total(want) || len(tried) > 16 {
 					t.Fatalf("of %d in steps of %d, with room for %d: %+v by %d plans, %v; want %d", most, step, limit, x, len(tried), err, want)
 				}
 			}
@@ -98,5 +106,66 @@ func TestSmallerFormats(t *testing.T) {
 	}
 	if _, no := in("nf4", last-1); no == nil || strings.Contains(no.Error(), "base_weights") {
 		t.Errorf("a byte less than nf4 takes: %v", no)
+	}
+}
+
+// The largest folder is the model with as many blocks as fit: one of that many fits, and one with another block
+// does not.
+func TestLargestFolder(t *testing.T) {
+	folder := t.TempDir()
+	write := func(blocks int) {
+		shape := fmt.Sprintf(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 128,
+			"max_position_embeddings": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": %d, "rms_norm_eps": 1e-5, "vocab_size": 300}`, blocks)
+		if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(shape), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	card, err := device.Lookup("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := plan.OnCard(card)
+	extents := func() (*plan.Report, Extent) {
+		c, err := config.Load(config.Sources{Systems: Configs(), Overrides: []config.Override{
+			{Key: "system", Text: "finetune"}, {Key: "model.folder", Text: folder}, {Key: "training.batch_size", Text: "1"}, {Key: "training.gradient_checkpointing", Text: "full"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Resolve(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, err := s.Settings(device.FP16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := s.Planner(target).Plan(settings) // without the changes that a refusal tries
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := s.extent(s.System.Extents(c)[0], target, report.Run.Settings)
+		if err != nil || x.Key != system.FolderKey || x.Unit != "parameters" {
+			t.Fatalf("%+v, %v", x, err)
+		}
+		return report, x
+	}
+	write(10)
+	report, _ := extents()
+	target.Budget = report.Total + 30<<10
+	for _, blocks := range []int{2, 20} { // of those a plan is refused
+		write(blocks)
+		_, x := extents()
+		n, _, _ := strings.Cut(x.Of, " ")
+		if most, err := strconv.Atoi(n); err != nil || most < 10 || most >= 20 {
+			t.Fatalf("the largest is %+v", x)
+		} else {
+			for more := range 2 {
+				write(most + more)
+				if r, _ := extents(); r.Fits != (more == 0) || more == 0 && (r.Total != x.Total || int64(x.Largest) < r.Parameters/2) {
+					t.Errorf("the largest is %+v, but with %d blocks %d are needed of %d", x, most+more, r.Total, target.Budget)
+				}
+			}
+		}
 	}
 }

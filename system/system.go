@@ -73,6 +73,9 @@ type Extent struct {
 	Step, Most int
 	// Model is that with another value.
 	Model func(value int) (*Model, error)
+	// Size is what a value means, where it is no value of the setting: how much of a unit, and of
+	// what model; nil: the value itself.
+	Size func(value int) (n int, unit, of string)
 }
 
 // Change is a model with other settings than the configured ones.

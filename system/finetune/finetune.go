@@ -160,23 +160,90 @@ type choice struct {
 	length int
 	base   graph.DType
 	lora   system.LoRA
+	net    hf.Causal // nil: that of the folder
 }
 
 // chosen is the configured choice.
 func chosen(c *config.Config) choice {
-	return choice{c.Data.SeqLen, config.Of[system.BaseWeights](c).DType(), *config.Of[system.LoRA](c)}
+	return choice{length: c.Data.SeqLen, base: config.Of[system.BaseWeights](c).DType(), lora: *config.Of[system.LoRA](c)}
 }
 
 // rankStep divides the ranks that a plan tries, lengthStep the lengths of rows.
 const rankStep, lengthStep = 8, 16
 
-// extents are the window and the rank.
+// blocksOf is how many blocks a model has; deeper is it with another number of them.
+func blocksOf(net hf.Causal) int {
+	switch m := net.(type) {
+	case hf.Llama:
+		return m.Layers
+	case hf.NeoX:
+		return m.Layers
+	case hf.GPT2:
+		return m.Layers
+	}
+	return 0
+}
+
+func deeper(net hf.Causal, blocks int) hf.Causal {
+	switch m := net.(type) {
+	case hf.Llama:
+		m.Layers = blocks
+		return m
+	case hf.NeoX:
+		m.Layers = blocks
+		return m
+	case hf.GPT2:
+		m.Layers = blocks
+		return m
+	}
+	return net
+}
+
+// mostBlocks is as deep as a published folder is, about.
+const mostBlocks = 128
+
+// folders are models of the folder's kind in the order of their sizes: with more or fewer blocks or,
+// where no folder is named, Llamas of 4 blocks for each 512 of width, as those of 8 and 13
+// billion parameters have.
+func folders(c *config.Config, net hf.Causal) system.Extent {
+	of := func(n int) hf.Causal { return deeper(net, n) }
+	most := mostBlocks
+	if config.Of[Model](c).Folder == "" {
+		most = 32
+		of = func(n int) hf.Causal {
+			m := assumed
+			m.HeadSize, m.D, m.Layers, m.FF = 128, 512*n, 4*n, 512*n*7/2
+			m.Heads, m.KVHeads = 4*n, 4
+			return m
+		}
+	}
+	return system.Extent{
+		Key: system.FolderKey, Step: 1, Most: most,
+		Model: func(n int) (*system.Model, error) {
+			with := chosen(c)
+			with.net = of(n)
+			return describeAs(c, with)
+		},
+		Size: func(n int) (int, string, string) {
+			m := of(n)
+			tables, blocks := m.Sizes()
+			_, width := sizes(m)
+			note := fmt.Sprintf("%d blocks of width %d", blocksOf(m), width)
+			if n == most {
+				note += "; larger ones were not tried"
+			}
+			return int(tables + blocks), "parameters", note
+		},
+	}
+}
+
+// extents are the folder, the window and the rank.
 func extents(c *config.Config) []system.Extent {
 	net, err := network(c)
 	if err != nil {
 		return nil // describe reports it
 	}
-	list := []system.Extent{{Key: "data.seq_len", Step: lengthStep, Most: net.Positions(), Model: func(n int) (*system.Model, error) {
+	list := []system.Extent{folders(c, net), {Key: "data.seq_len", Step: lengthStep, Most: net.Positions(), Model: func(n int) (*system.Model, error) {
 		with := chosen(c)
 		with.length = n
 		return describeAs(c, with)
@@ -202,9 +269,12 @@ func smaller(c *config.Config) []system.Change {
 }
 
 func describeAs(c *config.Config, with choice) (*system.Model, error) {
-	net, err := network(c)
-	if err != nil {
-		return nil, fmt.Errorf("model.folder: %w", err)
+	net := with.net
+	if net == nil {
+		var err error
+		if net, err = network(c); err != nil {
+			return nil, fmt.Errorf("model.folder: %w", err)
+		}
 	}
 	t, length, base, lora := &c.Training, with.length, with.base, &with.lora
 	vocab, width := sizes(net)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -143,15 +144,14 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 		code int
 		want []string
 	}{
-		"assembler is absent": {once("cuLinkAddData", 1, driver.JITNotFound), 1, []string{"kernels: ", "libnvidia-ptxjitcompiler", "cuLinkAddData"}},
-		"code is too new":     {once("cuLinkAddData", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
-		"code is refused":     {once("cuLinkAddData", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
+		"assembler is absent": {once("cuModuleLoadDataEx", 1, driver.JITNotFound), 1, []string{"kernels: ", "libnvidia-ptxjitcompiler", "cuModuleLoadDataEx"}},
+		"code is too new":     {once("cuModuleLoadDataEx", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
+		"code is refused":     {once("cuModuleLoadDataEx", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
 		"taken meanwhile":     {once("cuMemAlloc", 1, driver.OutOfMemory), 3, []string{"are needed", "are free", "nvidia-smi"}},
 		"memory of the host":  {once("cuMemHostAlloc", 3, driver.OutOfMemory), 1, []string{"cuMemHostAlloc"}},
 		"lost":                {once("cuGraphInstantiate", 2, driver.ECCUncorrectable), 6, []string{"uncorrectable error", "no checkpoint was saved", "nvidia-smi -r"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // where nothing is assembled yet
 			use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: c.fail})
 			x := snug(t, "", "train", "--config", r.config, "--out", filepath.Join(t.TempDir(), "run"), "--hardware.device", "cuda")
 			if x.code != c.code {
@@ -166,8 +166,8 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 	}
 }
 
-// Kernels that one run assembled are loaded by the next, of any verb; doctor counts what is
-// kept, and a damaged file costs one line.
+// Code that one run's driver assembled is found by that of the next; doctor says what is kept, and
+// a folder that cannot be used costs one line.
 func TestKeptKernels(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -182,25 +182,21 @@ func TestKeptKernels(t *testing.T) {
 	if made == 0 || card.Assembled != made {
 		t.Errorf("the first run assembled %d times, the second %d", made, card.Assembled-made)
 	}
-	list, err := filepath.Glob(filepath.Join(cache, "snug", "kernels-*.cubin"))
-	if err != nil || len(list) != made {
-		t.Fatal(list, err)
-	}
-	wants(t, snug(t, "", "doctor"), 0, fmt.Sprintf("kernels assembled for cards: %d cubins kept in %s, ", made, filepath.Join(cache, "snug")), "of at most 256")
-	var said struct{ Assembled backend.Assembled }
-	if err := json.Unmarshal([]byte(done(t, "doctor", "--json").out), &said); err != nil || said.Assembled.Cubins != made || said.Assembled.Bytes == 0 {
+	kernels := filepath.Join(cache, "snug", "kernels")
+	wants(t, snug(t, "", "doctor"), 0, fmt.Sprintf("assembled kernels: kept by the driver in %s: %d files, ", kernels, made), " of at most 1 GiB")
+	var said struct{ Code backend.CodeCache }
+	if err := json.Unmarshal([]byte(done(t, "doctor", "--json").out), &said); err != nil || said.Code.Files != made || said.Code.Bytes == 0 {
 		t.Errorf("%+v, %v", said, err)
 	}
-	for _, path := range list {
-		if err := os.Truncate(path, 1000); err != nil {
-			t.Fatal(err)
-		}
+	if err := errors.Join(os.RemoveAll(kernels), os.WriteFile(kernels, nil, 0o600)); err != nil {
+		t.Fatal(err)
 	}
 	x := snug(t, "", append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, "c"), "--hardware.device", "cuda"}, short...)...)
-	wants(t, x, 0, "warning: ", "is not used, and its kernels are assembled anew: it is damaged")
-	if n := strings.Count(x.out+x.err, "assembled anew"); n != made || card.Assembled != 2*made {
-		t.Errorf("%d lines for %d files, assembled %d times", n, made, card.Assembled-made)
+	wants(t, x, 0, "warning: "+kernels+" cannot be written: not a directory")
+	if n := strings.Count(x.out+x.err, "cannot be written"); n != 1 || card.Assembled != 2*made {
+		t.Errorf("said %d times; assembled %d times", n, card.Assembled-made)
 	}
+	wants(t, snug(t, "", "doctor"), 0, "assembled kernels: "+kernels+" cannot be written: not a directory")
 }
 
 // A card that is lost in the middle of a run ends it with the functions that ran,

@@ -53,9 +53,6 @@ func (d *doctorCmd) Run(a *app) error {
 		launcher = launch.String()
 	}
 	cards, cardsErr := backend.Cards()
-	if errors.Is(cardsErr, backend.ErrNoDriver) {
-		cardsErr = nil
-	}
 	processes := 0
 	if launch != nil {
 		processes = launch.LocalWorld
@@ -73,9 +70,12 @@ func (d *doctorCmd) Run(a *app) error {
 		library += ": " + err.Error()
 	}
 	blas := backend.FindBLAS("", h.CPU.Threads)
-	kept, keptErr := backend.FindAssembled()
+	var code *backend.CodeCache
+	if !errors.Is(cardsErr, backend.ErrNoDriver) {
+		code = new(backend.FindCodeCache())
+	}
 	if a.asJSON {
-		return errors.Join(contradiction, a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "assembled": kept, "blas": blas}))
+		return errors.Join(contradiction, a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "blas": blas}))
 	}
 	over := append(launchRows(launcher, launched), []string{"  MPI", library}, []string{"  NCCL", onCards})
 	if d.Exchange {
@@ -150,11 +150,11 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, card := range cards {
 		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", card.Index, card.Name, card.Major, card.Minor, card.SMs, size.Bytes(card.Memory))
 	}
-	if cardsErr != nil {
+	if cardsErr != nil && code != nil {
 		a.printf("  %v\n", cardsErr)
 	}
-	if card != nil || kept.Cubins > 0 || keptErr != nil {
-		a.printf("  kernels assembled for cards: %s\n", keptText(kept, keptErr))
+	if code != nil {
+		a.printf("  assembled kernels: %v\n", code)
 	}
 	a.printf("\nWhat snug would choose\n")
 	rows := [][]string{{"  device", chosen}, {"  kernels", kernels}}
@@ -205,15 +205,4 @@ func launchJSON(e dist.Environment) map[string]any {
 		m["by"], m["rank"], m["world"], m["local_rank"], m["local_world"], m["meeting"] = l.By, l.Rank, l.World, l.LocalRank, l.LocalWorld, l.Meeting()
 	}
 	return m
-}
-
-// keptText says what is kept of assembled kernels.
-func keptText(k backend.Assembled, err error) string {
-	switch {
-	case k.Folder == "":
-		return "none are kept, as no folder for caches is known (XDG_CACHE_HOME or HOME names it)"
-	case err != nil:
-		return fmt.Sprintf("%s cannot be read, so each run assembles its own: %v", k.Folder, err)
-	}
-	return fmt.Sprintf("%s kept in %s, %s of at most %s", size.Of(k.Cubins, "cubin"), k.Folder, size.Bytes(k.Bytes), size.Bytes(k.Bound))
 }

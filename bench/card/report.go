@@ -44,12 +44,11 @@ type figures struct {
 	Planned int64 `json:"card_planned_bytes"`
 	Used    int64 `json:"card_used_bytes"`
 	// making kernels ready
-	Code      string
-	Kernels   int
-	Assemble  float64 `json:"assemble_seconds"`
-	Load      float64 `json:"load_seconds"`
-	Loading   float64 `json:"loading_seconds"`
-	Registers map[string]int
+	Kernels int
+	Load    float64 `json:"load_seconds"`
+	Use     map[string]struct {
+		Local int `json:"local_bytes"`
+	}
 	// bench/workload and the PyTorch programs
 	MS       float64
 	MFU      float64
@@ -159,7 +158,7 @@ func put(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format
 
 // remark is what a part found, in a few words.
 func (p part) remark() string {
-	said := p.code()
+	var said []string
 	for _, f := range p.figures() {
 		switch {
 		case f.Cases > 0 && f.Failed > 0:
@@ -170,38 +169,26 @@ func (p part) remark() string {
 			said = append(said, fmt.Sprintf("%s: %d losses, at most %.2g %% off", f.Run, f.Losses, 100*f.Largest))
 		case p.Name == "memory":
 			said = append(said, fmt.Sprintf("planned %s, used %s", gib(f.Planned), gib(f.Used)))
+		case p.Name == "code":
+			said = append(said, f.code())
 		}
 	}
 	return strings.Join(said, "; ")
 }
 
-// code says what making kernels ready took, one way and the other.
-func (p part) code() (said []string) {
-	registers := map[string]map[string]int{}
-	for _, f := range p.figures() {
-		switch f.Code {
-		case "ptx":
-			said = append(said, fmt.Sprintf("%d kernels as PTX, the driver's cache %s: %.3f s", f.Kernels, f.Run, f.Load))
-		case "cubin":
-			said = append(said, fmt.Sprintf("a cubin, the driver's cache %s: assembled in %.3f s, loaded in %.3f s", f.Run, f.Assemble, f.Load))
-		case "kept":
-			said = append(said, fmt.Sprintf("loading as a whole, snug's folder %s: %.3f s", f.Run, f.Loading))
-		}
-		registers[f.Code] = f.Registers
-	}
-	both, other := 0, 0
-	for name, n := range registers["ptx"] {
-		if m, ok := registers["cubin"][name]; ok {
-			both++
-			if m != n {
-				other++
-			}
+// code says what making kernels ready took, and which the driver's assembler made to spill.
+func (f *figures) code() string {
+	text := fmt.Sprintf("%d kernels, the driver's folder %s: %.3f s", f.Kernels, f.Run, f.Load)
+	var spill []string
+	for name, u := range f.Use {
+		if u.Local > 0 {
+			spill = append(spill, name)
 		}
 	}
-	if both > 0 {
-		said = append(said, fmt.Sprintf("%d of %d kernels take another number of registers in a cubin", other, both))
+	if slices.Sort(spill); len(spill) > 0 {
+		text += ", registers are spilled by " + strings.Join(spill, ", ")
 	}
-	return said
+	return text
 }
 
 // side is one contestant at a work.

@@ -12,7 +12,7 @@ import (
 const firstCall = `{"part":"about","result":"ok","seconds":0,"data":[{"date":"2026-11-22","card":"NVIDIA H100","driver":"580, 700 W","precision":"bf16","torch":"2.11.0"}]}
 {"part":"operations","result":"exit code 1","seconds":40,"data":[{"cases":2900,"failed":2,"failing":["a/b","c"]}]}
 {"part":"memory","result":"ok","seconds":2,"data":[{"card_planned_bytes":1073741824,"card_used_bytes":1099511627776}]}
-{"part":"code","result":"ok","seconds":9,"data":[{"run":"cold","code":"ptx","kernels":40,"load_seconds":2.5,"registers":{"a":80,"b":40}},{"run":"warm","code":"ptx","kernels":40,"load_seconds":0.05,"registers":{"a":80,"b":40}},{"run":"cold","code":"cubin","kernels":40,"assemble_seconds":3,"load_seconds":0.01,"registers":{"a":96,"b":40}},{"run":"warm","code":"kept","loading_seconds":0.75}]}
+{"part":"code","result":"ok","seconds":9,"data":[{"run":"cold","kernels":40,"load_seconds":2.5,"use":{"a":{"registers":80,"local_bytes":0}}},{"run":"warm","kernels":40,"load_seconds":0.05,"use":{"a":{"registers":80,"local_bytes":0},"b":{"registers":255,"local_bytes":16}}}]}
 {"part":"gpt2.snug.1","result":"ok","seconds":9,"data":[{"ms":50,"mfu":0.2,"joules":30,"card_used_bytes":2147483648,"operations":[{"op":"matmul","runs":36,"matrix_flops":4e12,"bytes":1e9,"predicted_seconds":0.01,"measured_seconds":0.04},{"op":"adamw","runs":3,"bytes":2e9,"predicted_seconds":0.01,"measured_seconds":0.01}]}]}
 {"part":"gpt2.torch.1","result":"stopped after 9 s","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60,"card_bytes":4294967296}]}
 `
@@ -40,7 +40,7 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{
 		"## 2026-11-22 NVIDIA H100\n", "matmuls in bf16; driver 580, 700 W; PyTorch 2.11.0.",
 		"| operations | ok | 41 | 2900 cases |", "| memory | ok | 2 | planned 1.00, used 1024.00 |",
-		"| code | ok | 9 | 40 kernels as PTX, the driver's cache cold: 2.500 s; 40 kernels as PTX, the driver's cache warm: 0.050 s; a cubin, the driver's cache cold: assembled in 3.000 s, loaded in 0.010 s; loading as a whole, snug's folder warm: 0.750 s; 1 of 2 kernels take another number of registers in a cubin |",
+		"| code | ok | 9 | 40 kernels, the driver's folder cold: 2.500 s; 40 kernels, the driver's folder warm: 0.050 s, registers are spilled by b |",
 		// the medians of 50 and 60, 100 and 40; MFU by time
 		"| gpt2 | 55.0 | 100.0 | 40.0 | 0.55 | 1.38 | 20.0 % | 27.5 % | 30.00 | 20.00 | 2.00 | - | - |",
 		"| agiformer | 500.0 | - | - | - | - | 10.0 % | - | 7.00 | - | 1.00 | - | - |",

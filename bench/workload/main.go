@@ -35,7 +35,7 @@ type options struct {
 	JSON      bool   `help:"Print one JSON object, with --ops the operations in it."`
 	Ops       bool   `help:"Print where the time of a step goes, next to the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
-	Code      string `enum:"none,cubin,ptx" default:"none" help:"Time no step, but what making the kernels ready takes on a card: assembled to a cubin, or given to the driver as PTX."`
+	Code      bool   `help:"Time no step, but what making the kernels ready takes on a card."`
 }
 
 // Validate implements kong.Validatable.
@@ -65,7 +65,7 @@ func run(o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.Code != "none" {
+	if o.Code {
 		return timeCode(o, on)
 	}
 	m, err := newMemory(on)
@@ -121,14 +121,11 @@ func timeCode(o options, on engine.Backend) error {
 	if err != nil {
 		return err
 	}
-	t, err := backend.TimeCode(on, p, o.Code == "cubin")
+	t, err := backend.TimeCode(on, p)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(struct {
-		Code string `json:"code"`
-		backend.CodeTime
-	}{o.Code, t})
+	return json.NewEncoder(os.Stdout).Encode(t)
 }
 
 // compile compiles the chosen workload.

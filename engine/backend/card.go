@@ -26,7 +26,12 @@ var ErrNoDriver = driver.ErrNone
 // machines without a card.
 func UseDriver(d driver.Driver) (restore func()) {
 	was := openDriver
-	openDriver = func() (driver.Driver, error) { return d, nil }
+	openDriver = func(variables func() map[string]string) (driver.Driver, error) {
+		if f, ok := d.(interface{ Setenv(map[string]string) }); ok && variables != nil {
+			f.Setenv(variables())
+		}
+		return d, nil
+	}
 	return func() { openDriver = was }
 }
 
@@ -149,7 +154,7 @@ func known(c driver.Card) *device.Card {
 
 // Cards are the cards that the installed driver shows.
 func Cards() ([]driver.Card, error) {
-	d, err := openDriver()
+	d, err := Options{}.driver()
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +186,7 @@ func Lost(err error) bool { return cuda.Lost(err) }
 // free memory, "cuda:N" number N.
 func openCard(o Options) (engine.Backend, error) {
 	name := o.Device
-	d, err := openDriver()
+	d, err := o.driver()
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +213,6 @@ func openCard(o Options) (engine.Backend, error) {
 			return nil, err
 		}
 		o.matmuls(d, b)
-		o.keep(d, b)
 		return b, nil
 	}
 	var best *cuda.Backend
@@ -238,7 +242,6 @@ func openCard(o Options) (engine.Backend, error) {
 		return nil, &Refused{errors.Join(errors.New("no card can be used"), refused)}
 	}
 	o.matmuls(d, best)
-	o.keep(d, best)
 	return best, nil
 }
 

@@ -23,8 +23,6 @@ type Backend struct {
 	ctx     driver.Context
 	target  int
 	library *library // nil: snug's kernels compute all products
-	// assembled are cubins that are kept.
-	assembled *Assembled
 }
 
 // New makes a device of an opened card.
@@ -34,9 +32,7 @@ func New(ctx driver.Context) (*Backend, error) {
 	if target == 0 {
 		return nil, fmt.Errorf("%s has compute capability %d.%d; snug has kernels from 7.5 up (Turing: T4, RTX 20 and later)", card.Name, card.Major, card.Minor)
 	}
-	b := &Backend{ctx: ctx, target: target}
-	b.KeepAssembled(Assembled{})
-	return b, nil
+	return &Backend{ctx: ctx, target: target}, nil
 }
 
 // Name implements [engine.Backend].

@@ -230,7 +230,7 @@ func (x *image) assemble() error {
 	if err != nil {
 		return err
 	}
-	if x.module, err = x.on.kernels(text); err != nil {
+	if x.module, err = x.ctx.Load(text); err != nil {
 		return fmt.Errorf("kernels: %w", err)
 	}
 	for _, name := range names {

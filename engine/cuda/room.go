@@ -154,7 +154,7 @@ func (r *room) assemble() error {
 	if err != nil {
 		return err
 	}
-	if r.module, err = r.x.on.kernels(text); err != nil {
+	if r.module, err = r.x.ctx.Load(text); err != nil {
 		return fmt.Errorf("kernels of the exchange: %w", err)
 	}
 	r.kernels = map[string]driver.Function{}

@@ -3,6 +3,8 @@
 package dynlib
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -56,6 +58,21 @@ func Find(handle uintptr, symbols map[string]*uintptr) (missing []string) {
 	}
 	slices.Sort(missing)
 	return missing
+}
+
+// Setenv sets a variable of the environment that libraries see. The environment of Go, which
+// child processes inherit, stays as it is.
+func Setenv(name, value string) error {
+	var setenv uintptr
+	if missing := Find(purego.RTLD_DEFAULT, map[string]*uintptr{"setenv": &setenv}); missing != nil {
+		return errors.New("the C library has no setenv")
+	}
+	n, v := append([]byte(name), 0), append([]byte(value), 0)
+	r, _, _ := purego.SyscallN(setenv, uintptr(unsafe.Pointer(&n[0])), uintptr(unsafe.Pointer(&v[0])), 1)
+	if int32(r) != 0 {
+		return fmt.Errorf("the C library cannot set %s=%s", name, value)
+	}
+	return nil
 }
 
 // String copies a string of C; nil is empty.

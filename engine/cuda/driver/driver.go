@@ -52,11 +52,9 @@ type Context interface {
 	// the host continues.
 	AllocHost(bytes int64) ([]byte, error)
 	FreeHost(b []byte) error
-	// Assemble makes a cubin of PTX: the code of cards of this compute capability.
-	Assemble(ptx string) (cubin []byte, err error)
-	// Load loads a cubin, or PTX, which the driver then assembles itself. It trusts a cubin:
-	// one that is damaged may do anything.
-	Load(code []byte) (Module, error)
+	// Load makes kernels of PTX, which the driver assembles, or has kept assembled (see
+	// [CachePath]).
+	Load(ptx string) (Module, error)
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
 	// Do calls f on a thread that the context is current on, which NVIDIA's other
@@ -69,6 +67,14 @@ type Context interface {
 	Close() error
 }
 
+// The driver keeps the code that it assembles of PTX in a folder, for later processes. It
+// finds these variables in the environment.
+const (
+	CachePath    = "CUDA_CACHE_PATH"    // the folder
+	CacheSize    = "CUDA_CACHE_MAXSIZE" // how many bytes the folder may take
+	CacheDisable = "CUDA_CACHE_DISABLE" // 1: nothing is kept
+)
+
 // Module is assembled code.
 type Module interface {
 	// Function finds a kernel by its name.
@@ -79,6 +85,15 @@ type Module interface {
 // Function is a kernel.
 type Function interface {
 	Name() string
+	// Use is what the assembler made a thread take.
+	Use() (Use, error)
+}
+
+// Use is what a thread of a kernel takes.
+type Use struct {
+	Registers int `json:"registers"`
+	// Local is memory in bytes: where it is not zero, registers were spilled.
+	Local int `json:"local_bytes"`
 }
 
 // Launch is a grid of blocks of a kernel.

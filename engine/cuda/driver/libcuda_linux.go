@@ -28,8 +28,9 @@ var folders = []string{"/usr/lib64-nvidia", "/usr/local/nvidia/lib64", "/usr/lib
 // ErrNone says that no driver is installed.
 var ErrNone = errors.New("no NVIDIA driver is installed (" + library + " was not found)")
 
-// Open loads the installed driver.
-func Open() (Driver, error) {
+// Open loads the installed driver. variables, which may be nil, are put into the environment that
+// its library sees; only those of the first time in a process count.
+func Open(variables func() map[string]string) (Driver, error) {
 	handle, err := find()
 	if err != nil {
 		return nil, err
@@ -45,6 +46,13 @@ func Open() (Driver, error) {
 	}
 	if len(missing) > 0 || d.version < Needed {
 		return nil, &TooOld{d.version}
+	}
+	if variables != nil {
+		for name, value := range variables() {
+			if err := dynlib.Setenv(name, value); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := d.call("cuInit", d.init, 0); err != nil {
 		return nil, err
@@ -98,7 +106,6 @@ type libcuda struct {
 	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                               uintptr
 	memcpyHtoDAsync, memcpyDtoHAsync, memsetD8Async                                        uintptr
 	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcGetAttribute, funcSetAttribute  uintptr
-	linkCreate, linkAddData, linkComplete, linkDestroy                                     uintptr
 	streamCreate, streamDestroy, streamSynchronize, streamQuery, streamWaitEvent           uintptr
 	launchKernel                                                                           uintptr
 	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
@@ -119,7 +126,6 @@ func (d *libcuda) symbols() map[string]*uintptr {
 		"cuMemsetD8Async":    &d.memsetD8Async,
 		"cuModuleLoadDataEx": &d.moduleLoadDataEx, "cuModuleUnload": &d.moduleUnload, "cuModuleGetFunction": &d.moduleGetFunction,
 		"cuFuncGetAttribute": &d.funcGetAttribute, "cuFuncSetAttribute": &d.funcSetAttribute,
-		"cuLinkCreate_v2": &d.linkCreate, "cuLinkAddData_v2": &d.linkAddData, "cuLinkComplete": &d.linkComplete, "cuLinkDestroy": &d.linkDestroy,
 		"cuStreamCreate": &d.streamCreate, "cuStreamDestroy_v2": &d.streamDestroy, "cuStreamSynchronize": &d.streamSynchronize, "cuStreamQuery": &d.streamQuery,
 		"cuStreamWaitEvent": &d.streamWaitEvent, "cuLaunchKernel": &d.launchKernel,
 		"cuEventCreate": &d.eventCreate, "cuEventDestroy_v2": &d.eventDestroy, "cuEventRecord": &d.eventRecord,

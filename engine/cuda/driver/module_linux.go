@@ -17,7 +17,8 @@ type jitLog struct {
 	pin     runtime.Pinner
 }
 
-// newJITLog makes a log. The driver may write to it until it is released.
+// newJITLog makes a log for one call: the driver writes to it, and puts how much it wrote in the
+// place of the size.
 func newJITLog() *jitLog {
 	const errorLog, errorLogSize = 5, 6
 	l := &jitLog{options: [2]int32{errorLog, errorLogSize}}
@@ -38,39 +39,13 @@ func (l *jitLog) add(err error) error {
 	return err
 }
 
-// Assemble implements [Context]. Linking is how the driver gives what it assembled.
-func (c *context) Assemble(ptx string) (cubin []byte, err error) {
-	log := newJITLog()
-	defer log.release()
-	var state uintptr
-	if err := c.call("cuLinkCreate", c.d.linkCreate, uintptr(len(log.options)), uintptr(unsafe.Pointer(&log.options)), uintptr(unsafe.Pointer(&log.values)), uintptr(unsafe.Pointer(&state))); err != nil {
-		return nil, log.add(err)
-	}
-	defer func() {
-		if e := c.call("cuLinkDestroy", c.d.linkDestroy, state); err == nil && e != nil {
-			cubin, err = nil, e
-		}
-	}()
-	const fromPTX = 1
-	text, name := append([]byte(ptx), 0), []byte("snug\x00")
-	if err := c.call("cuLinkAddData", c.d.linkAddData, state, fromPTX, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)), uintptr(unsafe.Pointer(&name[0])), 0, 0, 0); err != nil {
-		return nil, log.add(err)
-	}
-	var code unsafe.Pointer // of the link's
-	var size uintptr
-	if err := c.call("cuLinkComplete", c.d.linkComplete, state, uintptr(unsafe.Pointer(&code)), uintptr(unsafe.Pointer(&size))); err != nil {
-		return nil, log.add(err)
-	}
-	return bytes.Clone(unsafe.Slice((*byte)(code), size)), nil
-}
-
 // Load implements [Context].
-func (c *context) Load(code []byte) (Module, error) {
+func (c *context) Load(ptx string) (Module, error) {
 	log := newJITLog()
 	defer log.release()
-	code = append(bytes.Clone(code), 0) // where PTX ends
+	text := append([]byte(ptx), 0)
 	m := &module{c: c}
-	if err := c.call("cuModuleLoadDataEx", c.d.moduleLoadDataEx, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&code[0])),
+	if err := c.call("cuModuleLoadDataEx", c.d.moduleLoadDataEx, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&text[0])),
 		uintptr(len(log.options)), uintptr(unsafe.Pointer(&log.options)), uintptr(unsafe.Pointer(&log.values))); err != nil {
 		return nil, log.add(err)
 	}
@@ -111,10 +86,12 @@ type function struct {
 
 func (f *function) Name() string { return f.name }
 
-// Registers are those that a thread takes.
-func (f *function) Registers() (int, error) {
-	const registers = 4
-	return f.attribute(registers)
+func (f *function) Use() (u Use, err error) {
+	const local, registers = 3, 4
+	if u.Registers, err = f.attribute(registers); err == nil {
+		u.Local, err = f.attribute(local)
+	}
+	return u, err
 }
 
 func (f *function) attribute(what uintptr) (int, error) {

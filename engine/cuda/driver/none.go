@@ -12,4 +12,4 @@ import (
 var ErrNone = errors.New("this build of snug has no CUDA: " + dynlib.Without)
 
 // Open reports that this build has no CUDA.
-func Open() (Driver, error) { return nil, ErrNone }
+func Open(func() map[string]string) (Driver, error) { return nil, ErrNone }

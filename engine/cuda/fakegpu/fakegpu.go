@@ -48,12 +48,16 @@ type Driver struct {
 	// CublasLt is cuBLASLt on this machine; nil: there is none.
 	CublasLt *CublasLt
 
-	// Assembled counts how often PTX was assembled to a cubin.
+	// Assembled counts how often PTX was assembled, and not found in the folder of CUDA_CACHE_PATH.
 	Assembled int
 
-	mu       sync.Mutex // of contexts
-	contexts []*Context // that were opened
+	mu        sync.Mutex // of contexts
+	contexts  []*Context // that were opened
+	variables map[string]string
 }
+
+// Setenv puts variables into the environment that this driver sees.
+func (d *Driver) Setenv(variables map[string]string) { d.variables = variables }
 
 // Left says what was not given back of all that was made on the cards, whether
 // they were closed or not. A card that was lost takes everything with it.
@@ -146,12 +150,7 @@ type Context struct {
 	clock time.Duration
 	// streams are those that are open, by their handles.
 	streams map[uintptr]*stream
-	open    int // streams, events, links, modules and graphs that are not closed
-	// parsed is the cubin that was assembled last.
-	parsed struct {
-		cubin []byte
-		m     *ptxsim.Module
-	}
+	open    int // streams, events, modules and graphs that are not closed
 }
 
 func (c *Context) call(name string) error {

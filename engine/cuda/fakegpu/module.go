@@ -1,10 +1,6 @@
 package fakegpu
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -12,21 +8,9 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// A cubin is a mark, the compute capability that it was assembled for, a hash of the
-// rest, and the PTX.
-const cubinMark = "\x7fELF of PTX, sm_"
-
-// Assemble implements [driver.Context].
-func (c *Context) Assemble(ptx string) (cubin []byte, err error) {
-	if err := c.opening("cuLinkCreate"); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if e := c.closing("cuLinkDestroy"); err == nil && e != nil {
-			cubin, err = nil, e
-		}
-	}()
-	const name = "cuLinkAddData"
+// Load implements [driver.Context].
+func (c *Context) Load(ptx string) (driver.Module, error) {
+	const name = "cuModuleLoadDataEx"
 	if err := c.call(name); err != nil {
 		return nil, err
 	}
@@ -34,59 +18,14 @@ func (c *Context) Assemble(ptx string) (cubin []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.call("cuLinkComplete"); err != nil {
-		return nil, err
-	}
-	cubin = fmt.Appendf(nil, "%s%d\n%x\n%s", cubinMark, c.card.Capability(), sha256.Sum256([]byte(ptx)), ptx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.driver.Assembled++
-	c.parsed.cubin, c.parsed.m = bytes.Clone(cubin), m
-	return cubin, nil
-}
-
-// Load implements [driver.Context].
-func (c *Context) Load(code []byte) (driver.Module, error) {
-	const name = "cuModuleLoadDataEx"
-	if err := c.call(name); err != nil {
-		return nil, err
+	if kept := c.driver.codeCache(); !kept.has(c, ptx) {
+		c.driver.Assembled++
+		kept.keep(c, ptx)
 	}
-	m, err := c.module(name, code)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.open++
 	return &module{c, m}, nil
-}
-
-// module reads a cubin or PTX. The driver would not notice that a cubin is damaged.
-func (c *Context) module(name string, code []byte) (*ptxsim.Module, error) {
-	rest, ok := bytes.CutPrefix(code, []byte(cubinMark))
-	if !ok {
-		if !bytes.Contains(code, []byte(".version ")) {
-			return nil, &driver.Error{Call: name, Code: driver.InvalidImage}
-		}
-		return c.parse(name, string(code))
-	}
-	c.mu.Lock()
-	last := c.parsed
-	c.mu.Unlock()
-	if bytes.Equal(code, last.cubin) {
-		return last.m, nil
-	}
-	parts := bytes.SplitN(rest, []byte("\n"), 3)
-	if len(parts) != 3 || string(parts[1]) != fmt.Sprintf("%x", sha256.Sum256(parts[2])) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return nil, c.lose(driver.Unknown, errors.New("a damaged cubin reached the driver"))
-	}
-	// A cubin is good for later cards of the same generation.
-	if sm, err := strconv.Atoi(string(parts[0])); err != nil || sm/10 != c.card.Major || sm > c.card.Capability() {
-		return nil, &driver.Error{Call: name, Code: driver.NoBinaryForGPU}
-	}
-	return c.parse(name, string(parts[2]))
 }
 
 // parse reads PTX as the assembler of this driver would.
@@ -137,3 +76,8 @@ type function struct {
 }
 
 func (f *function) Name() string { return f.k.Name }
+
+// Use implements [driver.Function]. Nothing is assembled, so nothing is known.
+func (f *function) Use() (driver.Use, error) {
+	return driver.Use{}, f.c.call("cuFuncGetAttribute")
+}

@@ -61,6 +61,9 @@ type Program struct {
 	Untrained []string
 	// Shards are what the ranks have of an optimizer that they share; nil: they do not.
 	Shards *Shards
+	// Watched means that a device makes ready to call a [Watch] in the middle of a run: later it
+	// takes no memory for that.
+	Watched bool
 }
 
 // CompileOptions steer the passes.
@@ -80,6 +83,8 @@ type CompileOptions struct {
 	OffloadActivations bool
 	// Staging is [pass.Unit.Staging].
 	Staging int64
+	// Watched is [Program.Watched].
+	Watched bool
 	// Slices is in how many parts RecomputeSlices computes a block.
 	Slices int
 	// Price is what a node takes, in seconds, for RecomputeAuto and OffloadActivations; nil: see
@@ -111,7 +116,7 @@ func (o *CompileOptions) passes() pass.Options {
 
 // compile compiles functions one after the other and lays the program out.
 func compile(sources []*source, o CompileOptions) (*Program, error) {
-	p := &Program{Traits: o.traits()}
+	p := &Program{Traits: o.traits(), Watched: o.Watched}
 	if p.Traits.Align <= 0 {
 		return nil, fmt.Errorf("the traits of %s have no alignment", p.Traits.Name)
 	}

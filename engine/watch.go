@@ -24,7 +24,8 @@ type watched interface {
 }
 
 // RunWatched runs a function and returns when the device has finished. A device whose
-// runs cannot be followed uses all gradients from the beginning to the end.
+// runs cannot be followed, or that was not made ready for it ([Program.Watched]), uses all
+// gradients from the beginning to the end.
 func (x *Executable) RunWatched(fn string, slot int, w *Watch) error {
 	x.slot = slot
 	if i, ok := x.image.(watched); ok {

@@ -86,7 +86,7 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	}
 	return engine.CompileTraining(training, engine.CompileOptions{
 		Cache: cache, Of: key,
-		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Compress: c.Compress, Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices,
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Compress: c.Compress, Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Watched: s.World > 0,
 		OffloadActivations: c.Offload.Has(plan.OffloadActivations), Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }

@@ -93,7 +93,7 @@ func TestCardsTellWhatIsFinal(t *testing.T) {
 		t.Fatal(err)
 	}
 	traits := on.Traits()
-	p, err := engine.CompileTraining(wide(engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}, nil, nil), engine.CompileOptions{Traits: &traits, Verify: true})
+	p, err := engine.CompileTraining(wide(engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}, nil, nil), engine.CompileOptions{Traits: &traits, Verify: true, Watched: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func TestPlannedRoom(t *testing.T) {
 					return err
 				}
 				traits := on.Traits()
-				p, err := engine.CompileTraining(wideBy(9001, o, &engine.Sharding{Rank: g.Rank(), World: world}, nil), engine.CompileOptions{Traits: &traits})
+				p, err := engine.CompileTraining(wideBy(9001, o, &engine.Sharding{Rank: g.Rank(), World: world}, nil), engine.CompileOptions{Traits: &traits, Watched: true})
 				if err != nil {
 					return err
 				}

@@ -100,7 +100,7 @@ func wideRank(on engine.Backend, dir string, g dist.Group, c wideRun) (err error
 		sharding = &engine.Sharding{Rank: g.Rank(), World: g.World()}
 	}
 	traits := on.Traits()
-	options := engine.CompileOptions{Traits: &traits, Verify: true}
+	options := engine.CompileOptions{Traits: &traits, Verify: true, Watched: true}
 	if c.o.Round.Mode != graph.Exact {
 		options.ComputeDType = graph.BF16
 	}

@@ -86,7 +86,7 @@ func update(on engine.Backend, tr engine.Training) (*engine.Executable, error) {
 
 func updated(on engine.Backend, tr engine.Training, o engine.CompileOptions) (*engine.Executable, error) {
 	traits := on.Traits()
-	o.Traits, o.Verify, o.Staging = &traits, true, 1<<15
+	o.Traits, o.Verify, o.Staging, o.Watched = &traits, true, 1<<15, true
 	p, err := engine.CompileTraining(tr, o)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -11,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// A function that is followed is captured in segments, which end where a run has finished with a
-// bucket of gradients and where it begins to use one. An event after each tells the host when
+// A function that will be followed is captured in segments, which end where a run has finished with
+// a bucket of gradients and where it begins to use one. An event after each tells the host when
 // the card has come that far, and the exchange of the bucket begins, on another stream,
 // while the segments that follow compute. The host does not queue a segment before the
 // gradients that it uses have been taken in the round before.
@@ -87,28 +86,6 @@ func usesOf(f *graph.Func, launches []bound, buckets [][]*graph.State) (list []u
 	return list
 }
 
-// follow captures a function anew, in segments.
-func (x *image) follow(fn *function) error {
-	if err := x.Sync(); err != nil {
-		return err
-	}
-	fn.followed = true
-	for slot := range engine.Slots {
-		var errs []error
-		for i := range fn.segments[slot] {
-			fn.segments[slot][i].close(func(err error) { errs = append(errs, err) })
-		}
-		fn.segments[slot] = nil
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
-		if err := x.record(fn, slot, usesOf(fn.f, fn.launches[slot], x.p.Buckets())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // record captures the launches of a function in segments: one from the first that changes a
 // state on, and, where buckets of gradients are followed, one from where each begins or ends.
 func (x *image) record(fn *function, slot int, uses []use) error {
@@ -151,8 +128,11 @@ func (x *image) record(fn *function, slot int, uses []use) error {
 		if e == nil {
 			s.graph = g
 		}
-		if err = errors.Join(err, e); err == nil && s.ends != nil {
-			s.ended, err = x.ctx.NewEvent()
+		if err = errors.Join(err, e); err == nil {
+			err = x.compute.Upload(g)
+		}
+		if err == nil && s.ends != nil {
+			s.ended, err = x.ctx.NewEvent(false)
 		}
 		fn.segments[slot] = append(fn.segments[slot], s) // Close finds it there
 		if err != nil {
@@ -195,13 +175,8 @@ func (x *image) RunWatched(name string, slot int, w *engine.Watch) error {
 	if err != nil {
 		return err
 	}
-	if x.observer != nil { // node by node
-		return x.runObserved(fn, slot, w)
-	}
-	if !fn.followed {
-		if err := x.follow(fn); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	if x.observer != nil || !fn.followed { // it runs node by node, or was captured as a whole
+		return x.runWhole(fn, slot, w)
 	}
 	x.beside.Store(true)
 	ended := make(chan *segment, len(fn.segments[slot]))
@@ -225,8 +200,8 @@ func (x *image) RunWatched(name string, slot int, w *engine.Watch) error {
 	return x.Sync()
 }
 
-// runObserved runs a function for an observer, and uses all gradients from the beginning to the end.
-func (x *image) runObserved(fn *function, slot int, w *engine.Watch) error {
+// runWhole runs a function that uses all gradients from the beginning to the end.
+func (x *image) runWhole(fn *function, slot int, w *engine.Watch) error {
 	var all []string
 	for _, u := range usesOf(fn.f, fn.launches[slot], x.p.Buckets()) {
 		all = append(all, u.names...)

@@ -137,10 +137,10 @@ func (x *image) load() (err error) {
 		if x.inputs[s], err = x.ctx.AllocHost(l.InputStride); err != nil {
 			return err
 		}
-		if x.ready[s], err = x.ctx.NewEvent(); err != nil {
+		if x.ready[s], err = x.ctx.NewEvent(false); err != nil {
 			return err
 		}
-		if x.done[s], err = x.ctx.NewEvent(); err != nil {
+		if x.done[s], err = x.ctx.NewEvent(false); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (x *image) load() (err error) {
 	}
 	x.runs = map[string]*function{}
 	for _, f := range x.p.Funcs {
-		fn := &function{f: f.F}
+		fn := &function{f: f.F, followed: x.p.Watched && engine.IsVariant(f.Name, engine.FuncMicro)}
 		x.runs[f.Name] = fn // Close finds there what was captured
 		if err := x.capture(f, fn); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
@@ -275,7 +275,11 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 			}
 			fn.launches[slot] = append(fn.launches[slot], b)
 		}
-		if err := x.record(fn, slot, nil); err != nil {
+		var uses []use
+		if fn.followed {
+			uses = usesOf(f.F, fn.launches[slot], x.p.Buckets())
+		}
+		if err := x.record(fn, slot, uses); err != nil {
 			return err
 		}
 	}

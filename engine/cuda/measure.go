@@ -342,6 +342,16 @@ func (x *image) timed(run func() error, limit time.Duration) (time.Duration, err
 // repeated is the time of one of n products in a graph, the best of some replays after
 // one that warms up.
 func (x *image) repeated(run func() error, n, replays int) (best time.Duration, err error) {
+	began, err := x.ctx.NewEvent(true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, began.Close()) }()
+	ended, err := x.ctx.NewEvent(true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, ended.Close()) }()
 	if err := x.compute.BeginCapture(); err != nil {
 		return 0, err
 	}
@@ -358,24 +368,15 @@ func (x *image) repeated(run func() error, n, replays int) (best time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	if err := x.compute.Replay(g); err != nil {
+	if err := errors.Join(x.compute.Upload(g), x.compute.Replay(g)); err != nil {
 		return 0, err
 	}
 	best = math.MaxInt64
 	for range replays {
-		if err := x.compute.Record(x.ready[0]); err != nil {
+		if err := errors.Join(x.compute.Record(began), x.compute.Replay(g), x.compute.Record(ended), ended.Sync()); err != nil {
 			return 0, err
 		}
-		if err := x.compute.Replay(g); err != nil {
-			return 0, err
-		}
-		if err := x.compute.Record(x.done[0]); err != nil {
-			return 0, err
-		}
-		if err := x.done[0].Sync(); err != nil {
-			return 0, err
-		}
-		took, err := x.done[0].Since(x.ready[0])
+		took, err := ended.Since(began)
 		if err != nil {
 			return 0, err
 		}

@@ -94,7 +94,7 @@ func (t *transfers) event(ctx driver.Context) (e driver.Event, err error) {
 		e, t.free = t.free[n-1], t.free[:n-1]
 		return e, nil
 	}
-	if e, err = ctx.NewEvent(); err == nil {
+	if e, err = ctx.NewEvent(false); err == nil {
 		t.all = append(t.all, e)
 	}
 	return e, err

@@ -18,71 +18,103 @@ type peeker struct {
 	ctx     driver.Context
 	stream  driver.Stream
 	updated driver.Event // the runs before Guard
-	mu      sync.Mutex   // of what follows: the writer of a save peeks, so does the guard, and gradients are exchanged
-	arrived driver.Event // what was peeked at has
-	piece   []byte       // page-locked
+	mu      sync.Mutex   // of the stream: the writer of a save peeks, so does the guard, and gradients are exchanged
+	pieces  []*piece
+	free    chan *piece // those that nobody uses
 }
 
-// peekPiece is how much of a state is copied at a time.
-const peekPiece = 1 << 20
+// piece is a buffer that a part of a state crosses through.
+type piece struct {
+	bytes   []byte // page-locked
+	crossed driver.Event
+}
+
+// A state crosses in pieces of peekPiece bytes; of two, the host empties or fills one while the
+// other is on its way.
+const (
+	peekPiece  = 1 << 20
+	peekPieces = 2
+)
 
 func newPeeker(ctx driver.Context) (p *peeker, err error) {
-	p = &peeker{ctx: ctx}
+	p = &peeker{ctx: ctx, free: make(chan *piece, peekPieces)}
 	if p.stream, err = ctx.NewStream(); err != nil {
 		return p, err
 	}
-	if p.updated, err = ctx.NewEvent(); err != nil {
+	if p.updated, err = ctx.NewEvent(false); err != nil {
 		return p, err
 	}
-	if p.arrived, err = ctx.NewEvent(); err != nil {
-		return p, err
+	for range peekPieces {
+		b := &piece{}
+		p.pieces = append(p.pieces, b)
+		if b.crossed, err = ctx.NewEvent(false); err != nil {
+			return p, err
+		}
+		if b.bytes, err = ctx.AllocHost(peekPiece); err != nil {
+			return p, err
+		}
+		p.free <- b
 	}
-	p.piece, err = ctx.AllocHost(peekPiece)
-	return p, err
+	return p, nil
 }
 
 // copy copies the memory from a place on to dst.
 func (p *peeker) copy(dst []byte, from driver.Ptr) error {
-	for len(dst) > 0 {
-		n := min(len(dst), len(p.piece))
-		if err := p.out(dst[:n], from); err != nil {
-			return err
-		}
-		dst, from = dst[n:], from+driver.Ptr(n)
-	}
-	return nil
-}
-
-// out copies a piece to the host. Between two pieces of a large state others have their turn.
-func (p *peeker) out(dst []byte, from driver.Ptr) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	part := p.piece[:len(dst)]
-	if err := errors.Join(p.stream.CopyOut(part, from), p.stream.Record(p.arrived), p.arrived.Sync()); err != nil {
-		return err
-	}
-	copy(dst, part)
-	return nil
+	nothing := func([]byte, int) {}
+	queue := func(b []byte, at int) error { return p.stream.CopyOut(b, from+driver.Ptr(at)) }
+	return p.cross(len(dst), nothing, queue, func(b []byte, at int) { copy(dst[at:], b) })
 }
 
 // write copies src to the memory from a place on.
 func (p *peeker) write(to driver.Ptr, src []byte) error {
-	for len(src) > 0 {
-		n := min(len(src), len(p.piece))
-		if err := p.in(to, src[:n]); err != nil {
-			return err
-		}
-		src, to = src[n:], to+driver.Ptr(n)
-	}
-	return nil
+	nothing := func([]byte, int) {}
+	queue := func(b []byte, at int) error { return p.stream.CopyIn(to+driver.Ptr(at), b) }
+	return p.cross(len(src), func(b []byte, at int) { copy(b, src[at:]) }, queue, nothing)
 }
 
-// in copies a piece to the card.
-func (p *peeker) in(to driver.Ptr, src []byte) error {
+// cross brings so many bytes across, piece by piece: what a piece holds is made ready before,
+// queued, and used after it has crossed. Between two pieces others have their turn.
+func (p *peeker) cross(bytes int, before func(b []byte, at int), queue func(b []byte, at int) error, after func(b []byte, at int)) error {
+	finish := func() error { return nil } // with the piece that is on its way
+	for at := 0; at < bytes; at += peekPiece {
+		var b *piece
+		select {
+		case b = <-p.free:
+		default: // another goroutine has one, and may wait for ours
+			if err := finish(); err != nil {
+				return err
+			}
+			finish = func() error { return nil }
+			b = <-p.free
+		}
+		part := b.bytes[:min(peekPiece, bytes-at)]
+		before(part, at)
+		err := p.begin(b, func() error { return queue(part, at) })
+		err = errors.Join(err, finish())
+		finish = func() error {
+			defer func() { p.free <- b }()
+			if err := b.crossed.Sync(); err != nil {
+				return err
+			}
+			after(part, at)
+			return nil
+		}
+		if err != nil {
+			_ = finish() // the error is known
+			return err
+		}
+	}
+	return finish()
+}
+
+// begin puts the copy of a piece into the stream.
+func (p *peeker) begin(b *piece, queue func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := copy(p.piece, src)
-	return errors.Join(p.stream.CopyIn(to, p.piece[:n]), p.stream.Record(p.arrived), p.arrived.Sync())
+	if err := queue(); err != nil {
+		return err
+	}
+	return p.stream.Record(b.crossed)
 }
 
 // close gives back what was made.
@@ -94,13 +126,16 @@ func (p *peeker) close(add func(error)) {
 		add(p.stream.Sync())
 		add(p.stream.Close())
 	}
-	for _, e := range []driver.Event{p.updated, p.arrived} {
-		if e != nil {
-			add(e.Close())
-		}
+	if p.updated != nil {
+		add(p.updated.Close())
 	}
-	if p.piece != nil {
-		add(p.ctx.FreeHost(p.piece))
+	for _, b := range p.pieces {
+		if b.crossed != nil {
+			add(b.crossed.Close())
+		}
+		if b.bytes != nil {
+			add(p.ctx.FreeHost(b.bytes))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -103,4 +104,84 @@ func TestStatesAreReadBehindUpdates(t *testing.T) {
 	}
 	d.Fail = nil
 	_ = x.Close() // everything went with the card
+}
+
+// A large state crosses in pieces, of which the next is on its way while the host has the one
+// before; goroutines that copy at the same time get what is theirs.
+func TestPiecesCrossTwoAtATime(t *testing.T) {
+	const n = 1<<20 + 5 // a little more than four pieces
+	var mu sync.Mutex
+	var calls []string
+	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: func(call string) driver.Code {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, call)
+		return 0
+	}}
+	ctx, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := cuda.New(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := graph.NewBuilder("step")
+	w := b.Param("w", graph.Const(1), n)
+	b.Emit(graph.Assign{}, w, b.AddC(w, 1))
+	x, err := engine.LoadForward(on, engine.CompileOptions{}, b.F)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float32, n)
+	for i := range want {
+		want[i] = float32(i % 1013)
+	}
+	s := engine.Tensor{Name: "w", Type: graph.T(graph.F32, n), Data: make([]byte, 4*n)}
+	copy(s.F32(), want)
+	if err := x.SetState(s); err != nil {
+		t.Fatal(err)
+	}
+	x.Guard(func([]string) error { return nil })
+	calls = nil
+	data := engine.Tensor{Name: "w", Type: s.Type, Data: make([]byte, 4*n)}
+	if err := x.Peek("w", 0, data.Data); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(data.F32(), want) {
+		t.Error("the copy differs")
+	}
+	under, most, pieces := 0, 0, 0
+	for _, call := range calls {
+		switch call {
+		case "cuMemcpyDtoHAsync":
+			pieces++
+			under++
+		case "cuEventSynchronize":
+			under--
+		}
+		most = max(most, under)
+	}
+	if pieces != 5 || most != 2 || under != 0 {
+		t.Errorf("%d pieces, at most %d on their way: %v", pieces, most, calls)
+	}
+	var all sync.WaitGroup
+	for k := range 6 {
+		all.Go(func() {
+			from := k * 1000
+			part := make([]byte, 4*(n-from))
+			if err := x.Peek("w", int64(4*from), part); err != nil {
+				t.Error(err)
+			}
+			p := engine.Tensor{Type: graph.T(graph.F32, n-from), Data: part}
+			if !slices.Equal(p.F32(), want[from:]) {
+				t.Errorf("the copy from %d on differs", from)
+			}
+		})
+	}
+	all.Wait()
+	x.Guard(nil)
+	if err := errors.Join(x.Close(), ctx.Close(), d.Left()); err != nil {
+		t.Error(err)
+	}
 }

@@ -110,10 +110,14 @@ func (c *context) NewStream() (Stream, error) {
 	return s, nil
 }
 
-func (c *context) NewEvent() (Event, error) {
+func (c *context) NewEvent(timed bool) (Event, error) {
 	e := &event{c: c}
-	const blockingSync = 1
-	if err := c.call("cuEventCreate", c.d.eventCreate, uintptr(unsafe.Pointer(&e.handle)), blockingSync); err != nil {
+	const blockingSync, disableTiming = 1, 2
+	flags := uintptr(blockingSync | disableTiming)
+	if timed {
+		flags = blockingSync
+	}
+	if err := c.call("cuEventCreate", c.d.eventCreate, uintptr(unsafe.Pointer(&e.handle)), flags); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -197,6 +201,10 @@ func (s *stream) EndCapture() (Graph, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
+}
+
+func (s *stream) Upload(g Graph) error {
+	return s.c.call("cuGraphUpload", s.c.d.graphUpload, g.(*graph).handle, s.handle)
 }
 
 func (s *stream) Replay(g Graph) error {

@@ -25,7 +25,7 @@ type Driver interface {
 type Card struct {
 	Index int
 	Name  string
-	// UUID is the card's identity for NVML, "GPU-...".
+	// UUID is the card's identity for NVML, "GPU-...", or "MIG-..." of a slice of one.
 	UUID string
 	// Major and Minor are the compute capability.
 	Major, Minor int
@@ -56,7 +56,8 @@ type Context interface {
 	// [CachePath]).
 	Load(ptx string) (Module, error)
 	NewStream() (Stream, error)
-	NewEvent() (Event, error)
+	// NewEvent makes an event, which knows its time if it is to: others are cheaper.
+	NewEvent(timed bool) (Event, error)
 	// Do calls f on a thread that the context is current on, which NVIDIA's other
 	// libraries ask for.
 	Do(f func() error) error
@@ -123,6 +124,9 @@ type Stream interface {
 	// them, until EndCapture.
 	BeginCapture() error
 	EndCapture() (Graph, error)
+	// Upload puts what a captured graph needs on the card. Its first replay would do that else, and
+	// take memory then.
+	Upload(g Graph) error
 	// Replay runs a captured graph.
 	Replay(g Graph) error
 	// Handle is the stream as NVIDIA's other libraries know it.
@@ -135,7 +139,7 @@ type Event interface {
 	// Sync waits until what was queued before the event is done.
 	Sync() error
 	// Since is the time that the card took from an earlier event to this one. Both
-	// are done.
+	// are done, and timed.
 	Since(earlier Event) (time.Duration, error)
 	Close() error
 }

@@ -29,6 +29,7 @@ const (
 	InvalidPTX        Code = 218
 	JITNotFound       Code = 221
 	UnsupportedPTX    Code = 222
+	InvalidHandle     Code = 400
 	NotFound          Code = 500
 	NotReady          Code = 600
 	IllegalAddress    Code = 700
@@ -39,7 +40,15 @@ const (
 	SystemNotReady    Code = 802
 	SystemMismatch    Code = 803
 	NotPermitted      Code = 800
-	Unknown           Code = 999
+	// What a capture does not allow, and what it ends with then.
+	CaptureUnsupported Code = 900
+	CaptureInvalidated Code = 901
+	CaptureMerge       Code = 902
+	CaptureUnmatched   Code = 903
+	CaptureUnjoined    Code = 904
+	CaptureIsolation   Code = 905
+	CapturedEvent      Code = 907
+	Unknown            Code = 999
 )
 
 var meanings = map[Code]string{
@@ -57,6 +66,7 @@ var meanings = map[Code]string{
 	InvalidPTX:        "the assembler refused the code",
 	JITNotFound:       "the driver's assembler, libnvidia-ptxjitcompiler, is not installed next to it",
 	UnsupportedPTX:    "the driver is too old for the code",
+	InvalidHandle:     "the object is none that the call can use",
 	NotFound:          "the name was not found",
 	NotReady:          "the work is not done",
 	IllegalAddress:    "a kernel read or wrote outside its memory",
@@ -65,9 +75,18 @@ var meanings = map[Code]string{
 	MisalignedAddress: "a kernel used an address that is not aligned",
 	LaunchFailed:      "a kernel failed",
 	NotPermitted:      "the system does not permit it",
-	SystemNotReady:    "the system's services for the card are not running",
-	SystemMismatch:    "the driver's kernel module and its library are of different versions: restart the machine",
-	Unknown:           "the driver gives no reason",
+
+	CaptureUnsupported: "a graph is being captured, which does not allow it",
+	CaptureInvalidated: "the graph that was being captured is lost by an earlier error",
+	CaptureMerge:       "two graphs that are being captured would become one",
+	CaptureUnmatched:   "no graph is being captured from this stream",
+	CaptureUnjoined:    "the graph that was being captured does not wait for all of its work",
+	CaptureIsolation:   "a graph that is being captured would depend on work outside it",
+	CapturedEvent:      "the event belongs to a graph that is being captured",
+
+	SystemNotReady: "the system's services for the card are not running",
+	SystemMismatch: "the driver's kernel module and its library are of different versions: restart the machine",
+	Unknown:        "the driver gives no reason",
 }
 
 const fault = "a fault in snug's kernels or in the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"

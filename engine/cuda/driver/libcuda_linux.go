@@ -37,6 +37,7 @@ func Open(variables func() map[string]string) (Driver, error) {
 	}
 	d := &libcuda{}
 	missing := dynlib.Find(handle, d.symbols())
+	dynlib.Find(handle, d.optional())
 	if d.driverGetVersion != 0 { // which needs no cuInit
 		var version int32
 		if err := d.call("cuDriverGetVersion", d.driverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
@@ -110,7 +111,9 @@ type libcuda struct {
 	launchKernel                                                                           uintptr
 	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
 	streamBeginCapture, streamEndCapture, graphInstantiate, graphDestroy, graphLaunch      uintptr
-	graphExecDestroy                                                                       uintptr
+	graphUpload, graphExecDestroy                                                          uintptr
+	// Not all drivers have these.
+	deviceGetUUIDv1, funcLoad uintptr
 }
 
 func (d *libcuda) symbols() map[string]*uintptr {
@@ -132,8 +135,13 @@ func (d *libcuda) symbols() map[string]*uintptr {
 		"cuEventSynchronize": &d.eventSynchronize, "cuEventElapsedTime": &d.eventElapsedTime,
 		"cuStreamBeginCapture_v2": &d.streamBeginCapture, "cuStreamEndCapture": &d.streamEndCapture,
 		"cuGraphInstantiateWithFlags": &d.graphInstantiate, "cuGraphDestroy": &d.graphDestroy,
-		"cuGraphLaunch": &d.graphLaunch, "cuGraphExecDestroy": &d.graphExecDestroy,
+		"cuGraphUpload": &d.graphUpload, "cuGraphLaunch": &d.graphLaunch, "cuGraphExecDestroy": &d.graphExecDestroy,
 	}
+}
+
+// optional are functions that a driver may lack.
+func (d *libcuda) optional() map[string]*uintptr {
+	return map[string]*uintptr{"cuDeviceGetUuid": &d.deviceGetUUIDv1, "cuFuncLoad": &d.funcLoad}
 }
 
 // call calls a function of the driver; memory that its arguments point to stays
@@ -161,13 +169,34 @@ const (
 	attrMinor       = 76
 )
 
+// uuid is a card's identity. Of a slice (MIG) the first version of the function gives the whole
+// card's, the second its own.
+func (d *libcuda) uuid(dev int32, name string) (string, error) {
+	var id, whole [16]byte
+	if err := d.call("cuDeviceGetUuid_v2", d.deviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(dev)); err != nil {
+		return "", err
+	}
+	slice := strings.Contains(name, " MIG ")
+	if d.deviceGetUUIDv1 != 0 {
+		if err := d.call("cuDeviceGetUuid", d.deviceGetUUIDv1, uintptr(unsafe.Pointer(&whole)), uintptr(dev)); err != nil {
+			return "", err
+		}
+		slice = slice || whole != id
+	}
+	kind := "GPU"
+	if slice {
+		kind = "MIG"
+	}
+	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", kind, id[:4], id[4:6], id[6:8], id[8:10], id[10:]), nil
+}
+
 // Cards implements [Driver].
-func (d *libcuda) Cards() ([]Card, error) {
+func (d *libcuda) Cards() (cards []Card, err error) {
 	var n int32
 	if err := d.call("cuDeviceGetCount", d.deviceGetCount, uintptr(unsafe.Pointer(&n))); err != nil {
 		return nil, err
 	}
-	cards := make([]Card, n)
+	cards = make([]Card, n)
 	for i := range cards {
 		var dev int32
 		if err := d.call("cuDeviceGet", d.deviceGet, uintptr(unsafe.Pointer(&dev)), uintptr(i)); err != nil {
@@ -180,11 +209,9 @@ func (d *libcuda) Cards() ([]Card, error) {
 			return nil, err
 		}
 		c.Name, _, _ = strings.Cut(string(name), "\x00")
-		var id [16]byte
-		if err := d.call("cuDeviceGetUuid", d.deviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(dev)); err != nil {
+		if c.UUID, err = d.uuid(dev, c.Name); err != nil {
 			return nil, err
 		}
-		c.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 		var total uint64
 		if err := d.call("cuDeviceTotalMem", d.deviceTotalMem, uintptr(unsafe.Pointer(&total)), uintptr(dev)); err != nil {
 			return nil, err

@@ -63,6 +63,11 @@ func (m *module) Function(name string) (Function, error) {
 	if err := m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
 		return nil, err
 	}
+	if m.c.d.funcLoad != 0 { // else it takes its memory when it is first launched, where modules are loaded lazily
+		if err := m.c.call("cuFuncLoad "+name, m.c.d.funcLoad, f.handle); err != nil {
+			return nil, err
+		}
+	}
 	// A multiprocessor divides one memory into shared memory and cache. Kernels with
 	// large tiles want all that they can have, so that several blocks fit.
 	const (

@@ -23,6 +23,7 @@ func standin(t *testing.T) (c *context, live func() int) {
 	}
 	c = &context{d: &libcuda{}, ctx: 0x77}
 	dynlib.Find(handle, c.d.symbols()) // the stand-in has few
+	dynlib.Find(handle, c.d.optional())
 	var count uintptr
 	if missing := dynlib.Find(handle, map[string]*uintptr{"standin_live": &count}); missing != nil {
 		t.Fatal(missing)
@@ -65,5 +66,24 @@ func TestUse(t *testing.T) {
 	f := &function{c: c, handle: 0x99}
 	if u, err := f.Use(); u != (Use{Registers: 41, Local: 31}) || err != nil {
 		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+// A slice of a card has an identity of its own, which NVML knows by another prefix.
+func TestIdentities(t *testing.T) {
+	c, _ := standin(t)
+	cards, err := c.d.Cards()
+	if err != nil || len(cards) != 3 {
+		t.Fatal(cards, err)
+	}
+	for i, want := range []string{"GPU-0a1a2a3a-4a5a-6a7a-8a9a-aabacadaeafa", "MIG-0b1b2b3b-4b5b-6b7b-8b9b-abbbcbdbebfb", "MIG-0c1c2c3c-4c5c-6c7c-8c9c-acbcccdcecfc"} {
+		if cards[i].UUID != want || cards[i].Index != i || cards[i].Memory != int64(10+i)<<30 || cards[i].SMs != attrSMs+10+i {
+			t.Errorf("%+v, want %s", cards[i], want)
+		}
+	}
+	// Drivers that lack the first version of the function name slices.
+	c.d.deviceGetUUIDv1 = 0
+	if cards, err = c.d.Cards(); err != nil || cards[0].UUID[:3] != "GPU" || cards[2].UUID[:3] != "MIG" {
+		t.Errorf("%v, %v", cards, err)
 	}
 }

@@ -2,7 +2,8 @@ package fakegpu
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/snug-ml/snug/engine/cuda/driver"
 )
 
 // captured is a graph. It begins in one stream, and those that wait for an event of it
@@ -12,6 +13,26 @@ type captured struct {
 	origin *stream
 	nodes  []node
 	lasts  map[*stream]int // the last node of each stream; none: there is none yet
+	// broken is what ended the capture: every later call of it fails.
+	broken             *driver.Error
+	uploaded, launched bool
+}
+
+// invalidate ends the capture by a call that it does not allow. The context is locked.
+func (g *captured) invalidate(call string, code driver.Code) error {
+	if g.broken != nil {
+		return g.invalidated(call)
+	}
+	g.broken = &driver.Error{Call: call, Code: code}
+	return g.broken
+}
+
+// invalidated is the error of a call after that.
+func (g *captured) invalidated(call string) error {
+	if g.broken == nil {
+		return nil
+	}
+	return &driver.Error{Call: call, Code: driver.CaptureInvalidated}
 }
 
 // none stands for no node.
@@ -29,27 +50,32 @@ type node struct {
 func (g *captured) last(s *stream) int { return g.lasts[s] }
 
 // add appends a node to a stream.
-func (g *captured) add(s *stream, op func() error, after int) {
+func (g *captured) add(call string, s *stream, op func() error, after int) error {
+	if err := g.invalidated(call); err != nil {
+		return err
+	}
 	g.nodes = append(g.nodes, node{s, op, [2]int{g.lasts[s], after}})
 	g.lasts[s] = len(g.nodes) - 1
+	return nil
 }
 
 // join makes a stream wait for a node of a graph that is being captured, and part of it.
 func (s *stream) join(of *captured, node int) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if of == nil || of.origin.capture != of {
-		return errors.New("a captured stream and an event meet that are not of one capture")
-	}
-	if s.capture == nil {
+	const call = "cuStreamWaitEvent"
+	switch {
+	case s.capture == nil && of.origin.capture != of:
+		return &driver.Error{Call: call, Code: driver.CapturedEvent}
+	case of == nil || of.origin.capture != of:
+		return s.capture.invalidate(call, driver.CaptureIsolation)
+	case s.capture != nil && s.capture != of:
+		return errors.Join(of.invalidate(call, driver.CaptureMerge), s.capture.invalidate(call, driver.CaptureMerge))
+	case s.capture == nil:
 		s.capture = of
 		of.lasts[s] = none
 	}
-	if s.capture != of {
-		return errors.New("an event of another capture")
-	}
-	of.add(s, nil, node)
-	return nil
+	return of.add(call, s, nil, node)
 }
 
 // unjoined is the error of work that the stream in which the capture began does not wait for.
@@ -60,7 +86,7 @@ func (g *captured) unjoined() error {
 	}
 	for i := len(g.nodes) - 1; i >= 0; i-- {
 		if !reached[i] {
-			return fmt.Errorf("the capture ends before node %d is joined", i)
+			return &driver.Error{Call: "cuStreamEndCapture", Code: driver.CaptureUnjoined}
 		}
 		for _, b := range g.nodes[i].before {
 			if b != none {
@@ -120,5 +146,10 @@ func (g *captured) run() error {
 }
 
 func (g *captured) Close() error {
+	g.c.mu.Lock()
+	if g.launched {
+		g.origin.launched--
+	}
+	g.c.mu.Unlock()
 	return g.c.closing("cuGraphExecDestroy")
 }

@@ -19,7 +19,9 @@ type stream struct {
 	queue   []func() error // what is not done yet
 	done    int            // operations before it
 	capture *captured      // being recorded; nil: nothing is
-	shared  *Shared        // with a library in C; nil: with none
+	// launched are the graphs captured here that were launched and are not gone.
+	launched int
+	shared   *Shared // with a library in C; nil: with none
 }
 
 // Shared is what a stream shares with a library in C that puts work on it, where
@@ -32,9 +34,10 @@ type Shared struct {
 }
 
 type event struct {
-	c  *Context
-	s  *stream // that it was recorded in; nil: never
-	at int     // operations of s before it
+	c     *Context
+	timed bool
+	s     *stream // that it was recorded in; nil: never
+	at    int     // operations of s before it
 	// of is the capture that it was recorded in, and node what it comes after there, -1: nothing.
 	of   *captured
 	node int
@@ -66,11 +69,11 @@ func (c *Context) NewStream() (driver.Stream, error) {
 }
 
 // NewEvent implements [driver.Context].
-func (c *Context) NewEvent() (driver.Event, error) {
+func (c *Context) NewEvent(timed bool) (driver.Event, error) {
 	if err := c.opening("cuEventCreate"); err != nil {
 		return nil, err
 	}
-	return &event{c: c}, nil
+	return &event{c: c, timed: timed}, nil
 }
 
 // push queues an operation, or records it.
@@ -81,8 +84,7 @@ func (s *stream) push(name string, op func() error) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.capture != nil {
-		s.capture.add(s, op, none)
-		return nil
+		return s.capture.add(name, s, op, none)
 	}
 	if s.shared != nil {
 		if atomic.LoadInt64(&s.shared.Pending) > 0 {
@@ -202,7 +204,7 @@ func (s *stream) Record(e driver.Event) error {
 	ev := e.(*event)
 	if s.capture != nil {
 		ev.of, ev.node = s.capture, s.capture.last(s)
-		return nil
+		return s.capture.invalidated("cuEventRecord")
 	}
 	ev.of = nil
 	s.queue = append(s.queue, func() error { ev.when = s.c.clock; return nil })
@@ -228,7 +230,7 @@ func (s *stream) Wait(e driver.Event) error {
 }
 
 func (s *stream) Sync() error {
-	if err := s.c.call("cuStreamSynchronize"); err != nil {
+	if err := s.waits("cuStreamSynchronize"); err != nil {
 		return err
 	}
 	for {
@@ -241,10 +243,23 @@ func (s *stream) Sync() error {
 
 // Done implements [driver.Stream].
 func (s *stream) Done() (bool, error) {
-	if err := s.c.call("cuStreamQuery"); err != nil {
+	if err := s.waits("cuStreamQuery"); err != nil {
 		return false, err
 	}
 	return s.finish()
+}
+
+// waits calls what waits for the stream, which ends a capture.
+func (s *stream) waits(name string) error {
+	if err := s.c.call(name); err != nil {
+		return err
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.capture != nil {
+		return s.capture.invalidate(name, driver.CaptureUnsupported)
+	}
+	return nil
 }
 
 // finish does what is queued, and reports whether a library has nothing left on the stream.
@@ -262,22 +277,42 @@ func (s *stream) BeginCapture() error {
 	if err := s.c.call("cuStreamBeginCapture"); err != nil {
 		return err
 	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.capture != nil {
+		return s.capture.invalidate("cuStreamBeginCapture", driver.CaptureUnsupported)
+	}
 	s.capture = &captured{c: s.c, origin: s, lasts: map[*stream]int{s: none}}
 	return nil
 }
 
+// EndCapture implements [driver.Stream]. Once a graph of the stream was launched no other is made:
+// a program takes nothing after it was loaded.
 func (s *stream) EndCapture() (driver.Graph, error) {
+	if err := s.c.call("cuStreamEndCapture"); err != nil {
+		return nil, err
+	}
+	s.c.mu.Lock()
 	g := s.capture
 	if g == nil || g.origin != s {
-		return nil, errors.New("no capture began in this stream")
+		s.c.mu.Unlock()
+		return nil, &driver.Error{Call: "cuStreamEndCapture", Code: driver.CaptureUnmatched}
 	}
 	for joined := range g.lasts {
 		joined.capture = nil
 	}
-	if err := g.unjoined(); err != nil {
+	err := g.invalidated("cuStreamEndCapture")
+	if err == nil {
+		err = g.unjoined()
+	}
+	if err == nil && s.launched > 0 {
+		err = errors.New("a graph is made after others of its stream were launched: it takes memory while a program runs")
+	}
+	s.c.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
-	for _, call := range []string{"cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"} {
+	for _, call := range []string{"cuGraphInstantiate", "cuGraphDestroy"} {
 		if err := s.c.call(call); err != nil {
 			return nil, err
 		}
@@ -288,8 +323,30 @@ func (s *stream) EndCapture() (driver.Graph, error) {
 	return g, nil
 }
 
+// Upload implements [driver.Stream].
+func (s *stream) Upload(g driver.Graph) error {
+	return s.push("cuGraphUpload", func() error {
+		g.(*captured).uploaded = true
+		return nil
+	})
+}
+
+// Replay implements [driver.Stream]. A graph that was not uploaded would take memory when it is
+// launched.
 func (s *stream) Replay(g driver.Graph) error {
-	return s.push("cuGraphLaunch", g.(*captured).run)
+	c := g.(*captured)
+	s.c.mu.Lock()
+	if !c.launched {
+		c.launched = true
+		c.origin.launched++
+	}
+	s.c.mu.Unlock()
+	return s.push("cuGraphLaunch", func() error {
+		if !c.uploaded {
+			return errors.New("a graph is launched that was not uploaded: it takes memory while a program runs")
+		}
+		return c.run()
+	})
 }
 
 // Handle implements [driver.Stream].
@@ -308,6 +365,9 @@ func (e *event) Sync() error {
 	}
 	e.c.mu.Lock()
 	defer e.c.mu.Unlock()
+	if e.of != nil && e.of.origin.capture == e.of {
+		return e.of.invalidate("cuEventSynchronize", driver.CapturedEvent)
+	}
 	if e.s == nil {
 		return nil
 	}
@@ -322,6 +382,9 @@ func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 	e.c.mu.Lock()
 	defer e.c.mu.Unlock()
 	from := earlier.(*event)
+	if !from.timed || !e.timed {
+		return 0, &driver.Error{Call: "cuEventElapsedTime", Code: driver.InvalidHandle}
+	}
 	if from.s == nil || e.s == nil || from.s.done < from.at || e.s.done < e.at {
 		return 0, &driver.Error{Call: "cuEventElapsedTime", Code: driver.NotReady}
 	}

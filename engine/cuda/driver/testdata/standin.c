@@ -38,3 +38,23 @@ int cuFuncGetAttribute(int *to, int what, void *function) {
   *to = what * 10 + (function == (void *)0x99);
   return OK;
 }
+
+// Device 0 is a card, 1 a slice of a card, 2 a slice of a driver that gives both its own identity.
+enum { DEVICES = 3 };
+
+int cuDeviceGetCount(int *n) { *n = DEVICES; return OK; }
+int cuDeviceGet(int *to, int n) { *to = n + 10; return n < DEVICES ? OK : INVALID_VALUE; }
+int cuDeviceTotalMem_v2(size_t *to, int device) { *to = (size_t)device << 30; return OK; }
+int cuDeviceGetAttribute(int *to, int what, int device) { *to = what + device; return OK; }
+
+int cuDeviceGetName(char *to, int n, int device) {
+  snprintf(to, (size_t)n, "NVIDIA A100-SXM4-40GB%s", device == 12 ? " MIG 1g.5gb" : "");
+  return OK;
+}
+
+int cuDeviceGetUuid_v2(unsigned char *to, int device) {
+  for (int i = 0; i < 16; i++) to[i] = (unsigned char)(16 * i + device);
+  return OK;
+}
+
+int cuDeviceGetUuid(unsigned char *to, int device) { return cuDeviceGetUuid_v2(to, device == 11 ? 9 : device); }

@@ -377,3 +377,32 @@ func TestFiguresOfACard(t *testing.T) {
 		t.Errorf("%v\n%s", err, raw)
 	}
 }
+
+// shared are cards of which others take memory: what is left, by identity.
+type shared map[string]int64
+
+func (s shared) Sample(uuid string) (nvml.Sample, bool) {
+	x := nvml.Unknown
+	left, ok := s[uuid]
+	x.Total, x.Used = 64<<30, 64<<30-left
+	return x, ok
+}
+
+func (shared) Processes(string) []nvml.Process { return nil }
+
+// Of several cards a verb takes the fastest on which the training fits, and says why.
+func TestCardIsChosenByThePlan(t *testing.T) {
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4, fakegpu.A10}})
+	r := everySystem(t)["refocused"]
+	for left, want := range map[int64]string{
+		100 << 20: "cuda:0 (T4, 14 GiB free) computes: the fastest card that the plan fits on, which it does not on cuda:1 (A10, 100 MiB free)",
+		10 << 30:  "cuda:1 (A10, 10 GiB free) computes: the fastest of 2 cards",
+	} {
+		t.Cleanup(backend.UseMonitor(shared{fakegpu.T4.UUID: 14 << 30, fakegpu.A10.UUID: left}))
+		x := snug(t, "", "plan", "--config", r.config, "--hardware.device", "auto")
+		wants(t, x, 0, want)
+		if n := strings.Count(x.err+x.out, " computes: "); n != 1 {
+			t.Errorf("said %d times:\n%s", n, x.err)
+		}
+	}
+}

@@ -40,6 +40,12 @@ func (e *evalCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if s.Chosen != "" {
+		a.warnf("%s\n", s.Chosen)
+	}
+	for _, n := range s.Notes {
+		a.warning("%s", n)
+	}
 	reports := a.evaluated(o.Path)
 	found, err := s.Evaluate(a.ctx, o.Chosen, reports)
 	if err != nil {

@@ -71,7 +71,7 @@ func (o *opened) device(a *app, asked int) (engine.Backend, error) {
 	if threads == 0 {
 		threads = device.DetectHost().CPU.Threads
 	}
-	return backend.Open(backend.Options{Device: "auto", Threads: threads, NoCublas: o.config.Hardware.Cublas == "off", Note: func(text string) { a.warning("%s", text) }})
+	return backend.Open(backend.Options{Device: "auto", Threads: threads, NoCublas: o.config.Hardware.Cublas == "off", Chosen: func(why string) { a.warnf("%s\n", why) }, Note: func(text string) { a.warning("%s", text) }})
 }
 
 // open chooses the checkpoint to use.

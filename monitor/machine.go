@@ -25,7 +25,7 @@ func NewMachine() *Machine {
 	h := device.DetectHost()
 	m := &Machine{sampler: device.NewSampler(), name: h.CPU.String(), processors: h.CPU.Logical}
 	if cards := device.DiscoverNVIDIA().Cards; len(cards) > 0 {
-		if l := nvml.Open(); l != nil {
+		if l, err := nvml.Open(); err == nil {
 			uuid := cards[0].UUID
 			if _, ok := l.Sample(uuid); ok {
 				m.card = func() (nvml.Sample, bool) { return l.Sample(uuid) }

@@ -368,7 +368,11 @@ func (r *run) observe(start int64) {
 	if err := r.store.Run().ReplaceJSON(monitor.InfoFile, r.about); err != nil {
 		r.warnf("%s: %v; the run goes on", monitor.InfoFile, err)
 	}
-	t := newTelemetry(r.Setup, r.sampler, r.store.Run(), start, func() bool { return r.store.Status().Writing })
+	card, err := backend.Monitor(r.Backend)
+	if err != nil {
+		r.infof("what the card draws and how hot it is will not be shown: %v", err)
+	}
+	t := newTelemetry(card, r.sampler, r.store.Run(), start, func() bool { return r.store.Status().Writing })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.early {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -35,8 +36,10 @@ type Setup struct {
 	Backend engine.Backend
 	// Card is the card that is computed on; nil: the processor is.
 	Card *device.Card
-	// Notes are messages about the choice of the device.
-	Notes []string
+	// Notes are messages about the choice of the device; Chosen is why a card was taken, where there
+	// are several.
+	Notes  []string
+	Chosen string
 	// warn takes what the device has to say later; nil: nobody listens yet.
 	warn func(text string)
 	// Precision is in force, Asked what the configuration said, and Reason why they
@@ -108,6 +111,9 @@ func loadAs(ctx context.Context, from config.Sources, local Local, elsewhere boo
 	}
 	s, err := resolveAs(ctx, c, local, elsewhere)
 	if err == nil && onEvent != nil {
+		if s.Chosen != "" {
+			onEvent(Info{s.Chosen})
+		}
 		s.warn = func(text string) { onEvent(train.Warned{Text: text}) }
 		for _, n := range s.Notes {
 			s.warn(n)
@@ -183,15 +189,19 @@ func (s *Setup) resolve(elsewhere bool) error {
 			return err
 		}
 	}
+	t := &s.Config.Training
 	var err error
-	if s.Backend, err = s.Open(hw.Device); err != nil {
+	if s.Asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
+		return err
+	}
+	o := s.device(hw.Device)
+	if !elsewhere {
+		o.Precision, o.Fits = s.Asked, s.fits
+	}
+	if s.Backend, err = backend.Open(o); err != nil {
 		return err
 	}
 	if s.Card, _, err = backend.CardOf(s.Backend); err != nil {
-		return err
-	}
-	t := &s.Config.Training
-	if s.Asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
 		return err
 	}
 	if s.Precision, s.Reason, err = device.ChoosePrecision(s.Asked, s.own()); err != nil && elsewhere {
@@ -208,7 +218,10 @@ func (s *Setup) resolve(elsewhere bool) error {
 }
 
 // Open is a device with the configured threads and kernels.
-func (s *Setup) Open(name string) (engine.Backend, error) {
+func (s *Setup) Open(name string) (engine.Backend, error) { return backend.Open(s.device(name)) }
+
+// device are the options of a device with the configured threads and kernels.
+func (s *Setup) device(name string) backend.Options {
 	kernels := string(s.Config.Hardware.CPUISA)
 	if kernels == "auto" {
 		kernels = "" // the value of SNUG_CPU_ISA
@@ -220,7 +233,35 @@ func (s *Setup) Open(name string) (engine.Backend, error) {
 		}
 		s.Notes = append(s.Notes, text)
 	}
-	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Rank: s.Local.Rank, Ranks: s.Local.World, BLAS: s.Config.Hardware.BLAS, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
+	return backend.Options{
+		Device: name, Threads: s.Threads, Kernels: kernels, Rank: s.Local.Rank, Ranks: s.Local.World, BLAS: s.Config.Hardware.BLAS, NoCublas: s.Config.Hardware.Cublas == "off",
+		Chosen: func(why string) { s.Chosen = why }, Note: note,
+	}
+}
+
+// fits reports whether the configured training fits a card that was not opened.
+func (s *Setup) fits(c backend.Candidate) (bool, error) {
+	precision, _, err := device.ChoosePrecision(s.Asked, c.Card)
+	if err != nil {
+		return false, nil // that it cannot compute in it is said when it is chosen
+	}
+	if s.Model, err = s.System.Describe(s.Config); err != nil {
+		return false, err
+	}
+	t := plan.OnCard(c.Card)
+	if c.Free >= 0 {
+		t.Memory = min(t.Memory, c.Free)
+	}
+	t.Budget, t.HostMemory = int64(s.Config.Hardware.MemoryBudget), cmp.Or(int64(s.Config.Hardware.HostMemory), s.Host.Memory.Free())
+	settings, err := s.Settings(precision)
+	if err != nil {
+		return false, err
+	}
+	report, err := s.Planner(t).Plan(s.chunked(settings, t))
+	if err != nil {
+		return false, err
+	}
+	return report.Fits, nil
 }
 
 // Computer names what computes.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/device/nvml"
-	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -42,9 +41,9 @@ const patience = 2 * time.Second
 
 // newTelemetry begins with a first look, whose CPU use is of the time since sampler was
 // made; saving says whether a checkpoint is being written.
-func newTelemetry(s *Setup, sampler *device.Sampler, dir *rundir.Dir, update int64, saving func() bool) *telemetry {
+func newTelemetry(card func() nvml.Sample, sampler *device.Sampler, dir *rundir.Dir, update int64, saving func() bool) *telemetry {
 	t := &telemetry{
-		sampler: sampler, card: backend.Monitor(s.Backend), saving: saving, update: update,
+		sampler: sampler, card: card, saving: saving, update: update,
 		lines: make(chan monitor.LogLine, 1024), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.samples, _ = monitor.NewSampleWriter(dir) // a file that cannot be read or made is not needed

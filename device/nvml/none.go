@@ -2,5 +2,7 @@
 
 package nvml
 
-// Open gives nil: this build has no CUDA.
-func Open() Library { return nil }
+import "errors"
+
+// Open reports that this build has no CUDA.
+func Open() (Library, error) { return nil, errors.New("this build of snug has no CUDA") }

@@ -3,6 +3,9 @@
 package nvml
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -14,41 +17,53 @@ import (
 
 const library = "libnvidia-ml.so.1"
 
-// Open loads the library, once; nil if there is none.
-var Open = sync.OnceValue(func() Library {
+// Open loads the library, once; its error says why there is none.
+var Open = sync.OnceValues(func() (Library, error) {
 	paths := []string{library}
 	for _, l := range device.DiscoverNVIDIA().Libraries {
 		if l.Name == "libnvidia-ml.so" {
 			paths = append(paths, l.Seen...)
 		}
 	}
-	for _, path := range paths {
-		handle, err := dynlib.Load(path)
-		if err != nil {
-			continue
-		}
-		l := &nvml{}
-		dynlib.Find(handle, l.symbols()) // the figure of a missing one is absent
-		if l.throttle == 0 {             // drivers before 535
-			dynlib.Find(handle, map[string]*uintptr{"nvmlDeviceGetCurrentClocksThrottleReasons": &l.throttle})
-		}
-		if l.init == 0 || l.handle == 0 || l.call(l.init) != success {
-			return nil
-		}
-		return l
+	l, ok, refused := dynlib.First(paths, open)
+	switch {
+	case ok:
+		return l, nil
+	case len(refused) > 0:
+		return nil, fmt.Errorf("NVIDIA's management library cannot be used: %s", strings.Join(refused, "; "))
 	}
-	return nil
+	return nil, errors.New("NVIDIA's management library is not installed (" + library + " was not found)")
 })
+
+// open loads the library of a file.
+func open(path string) (*nvml, error) {
+	handle, err := dynlib.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	l := &nvml{}
+	dynlib.Find(handle, l.symbols()) // the figure of a missing one is absent
+	if l.throttle == 0 {             // drivers before 535
+		dynlib.Find(handle, map[string]*uintptr{"nvmlDeviceGetCurrentClocksThrottleReasons": &l.throttle})
+	}
+	if l.init == 0 || l.handle == 0 {
+		return nil, fmt.Errorf("%s has no nvmlInit_v2 or no nvmlDeviceGetHandleByUUID", path)
+	}
+	if code := l.call(l.init); code != success {
+		return nil, fmt.Errorf("%s: nvmlInit_v2 fails with code %d", path, code)
+	}
+	return l, nil
+}
 
 // nvml is the library: the addresses of its functions. It may be called from any
 // thread.
 type nvml struct {
-	init, handle, utilization, memory, temperature, power, limit, energy, clock, maxClock, throttle, processes uintptr
+	init, handle, parent, utilization, memory, temperature, power, limit, energy, clock, maxClock, throttle, processes uintptr
 }
 
 func (l *nvml) symbols() map[string]*uintptr {
 	return map[string]*uintptr{
-		"nvmlInit_v2": &l.init, "nvmlDeviceGetHandleByUUID": &l.handle, "nvmlDeviceGetUtilizationRates": &l.utilization,
+		"nvmlInit_v2": &l.init, "nvmlDeviceGetHandleByUUID": &l.handle, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": &l.parent, "nvmlDeviceGetUtilizationRates": &l.utilization,
 		"nvmlDeviceGetMemoryInfo": &l.memory, "nvmlDeviceGetTemperature": &l.temperature, "nvmlDeviceGetPowerUsage": &l.power,
 		"nvmlDeviceGetEnforcedPowerLimit": &l.limit, "nvmlDeviceGetTotalEnergyConsumption": &l.energy, "nvmlDeviceGetClockInfo": &l.clock, "nvmlDeviceGetMaxClockInfo": &l.maxClock,
 		"nvmlDeviceGetCurrentClocksEventReasons": &l.throttle, "nvmlDeviceGetComputeRunningProcesses_v3": &l.processes,
@@ -86,11 +101,16 @@ func (l *nvml) number(f, card uintptr, kind ...uintptr) int {
 	return int(v)
 }
 
-// card is the library's name for a card.
-func (l *nvml) card(uuid string) (h uintptr, ok bool) {
+// card is the library's name for a card, or a slice of one. board is what is as hot and as fast as
+// it: the card; nothing else of the whole card is said of a slice.
+func (l *nvml) card(uuid string) (h, board uintptr, ok bool) {
 	text := append([]byte(uuid), 0)
 	ok = l.call(l.handle, uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&h))) == success
-	return h, ok
+	board = h
+	if ok && strings.HasPrefix(uuid, "MIG-") {
+		l.call(l.parent, h, uintptr(unsafe.Pointer(&board))) // where it fails, the slice reports nothing
+	}
+	return h, board, ok
 }
 
 func (l *nvml) Sample(uuid string) (Sample, bool) {
@@ -98,7 +118,7 @@ func (l *nvml) Sample(uuid string) (Sample, bool) {
 		onDie      = 0
 		sm, memory = 1, 2
 	)
-	h, ok := l.card(uuid)
+	h, board, ok := l.card(uuid)
 	if !ok {
 		return Unknown, false
 	}
@@ -111,7 +131,7 @@ func (l *nvml) Sample(uuid string) (Sample, bool) {
 	if l.call(l.memory, h, uintptr(unsafe.Pointer(&m))) == success {
 		s.Used, s.Total = int64(m.used), int64(m.total)
 	}
-	s.Celsius = l.number(l.temperature, h, onDie)
+	s.Celsius = l.number(l.temperature, board, onDie)
 	if mw := l.number(l.power, h); mw >= 0 {
 		s.Watts = float64(mw) / 1e3
 	}
@@ -122,16 +142,16 @@ func (l *nvml) Sample(uuid string) (Sample, bool) {
 	if l.call(l.energy, h, uintptr(unsafe.Pointer(&mj))) == success {
 		s.Joules = float64(mj) / 1e3
 	}
-	s.SM, s.MaxSM, s.Memory = l.number(l.clock, h, sm), l.number(l.maxClock, h, sm), l.number(l.clock, h, memory)
+	s.SM, s.MaxSM, s.Memory = l.number(l.clock, board, sm), l.number(l.maxClock, board, sm), l.number(l.clock, board, memory)
 	var why uint64
-	if l.call(l.throttle, h, uintptr(unsafe.Pointer(&why))) == success {
+	if l.call(l.throttle, board, uintptr(unsafe.Pointer(&why))) == success {
 		s.Throttle = Throttle(why)
 	}
 	return s, true
 }
 
 func (l *nvml) Processes(uuid string) []Process {
-	h, ok := l.card(uuid)
+	h, _, ok := l.card(uuid)
 	if !ok {
 		return nil
 	}

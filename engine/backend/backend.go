@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cpu"
 	"github.com/snug-ml/snug/engine/refdevice"
@@ -21,6 +22,12 @@ type Options struct {
 	// Rank is the number of this process among the Ranks of a run that share this machine:
 	// each has the card of its number. 0 Ranks: the process is alone.
 	Rank, Ranks int
+	// Precision is what will be computed in; empty: what suits the card. Fits reports whether there
+	// is room on a card for what will be computed; nil: that is not known. Of several cards the
+	// fastest is taken that it fits on, and Chosen is called with the reason; it may be nil.
+	Precision device.Precision
+	Fits      func(c Candidate) (bool, error)
+	Chosen    func(why string)
 	// Note is called with the reason why auto did not take a card that is there, and with what
 	// goes wrong without harm when a program is loaded; may be nil.
 	Note func(text string)

@@ -41,28 +41,29 @@ var openMonitor = nvml.Open
 // UseMonitor replaces the installed library until restore is called.
 func UseMonitor(l nvml.Library) (restore func()) {
 	was := openMonitor
-	openMonitor = func() nvml.Library { return l }
+	openMonitor = func() (nvml.Library, error) { return l, nil }
 	return func() { openMonitor = was }
 }
 
-// Monitor samples the card of a backend; nil where there is none, or it cannot be
-// read.
-func Monitor(b engine.Backend) func() nvml.Sample {
+// Monitor samples the card of a backend; nil where there is none, or, with an error that says
+// why, it cannot be read.
+func Monitor(b engine.Backend) (func() nvml.Sample, error) {
 	c, ok := b.(*cuda.Backend)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	l, uuid := openMonitor(), c.Card().UUID
-	if l == nil {
-		return nil
+	l, err := openMonitor()
+	if err != nil {
+		return nil, err
 	}
+	uuid := c.Card().UUID
 	if _, ok := l.Sample(uuid); !ok {
-		return nil
+		return nil, fmt.Errorf("NVIDIA's management library does not know %s", uuid)
 	}
 	return func() nvml.Sample {
 		s, _ := l.Sample(uuid)
 		return s
-	}
+	}, nil
 }
 
 // Meter measures the energy that the card of a backend draws.
@@ -73,7 +74,10 @@ type Meter struct {
 
 // NewMeter is the meter of a backend, which measures nothing where it has no card that
 // counts its energy.
-func NewMeter(b engine.Backend) *Meter { return &Meter{look: Monitor(b)} }
+func NewMeter(b engine.Backend) *Meter {
+	look, _ := Monitor(b) // a run says why there is none
+	return &Meter{look: look}
+}
 
 // Begin begins a measurement.
 func (m *Meter) Begin() {
@@ -97,8 +101,8 @@ func (m *Meter) Joules() float64 {
 // memory that each uses; empty where none can be seen, as in a container.
 func Holders(b engine.Backend) string {
 	c, ok := b.(*cuda.Backend)
-	l := openMonitor()
-	if !ok || l == nil {
+	l, err := openMonitor()
+	if !ok || err != nil {
 		return ""
 	}
 	var names []string
@@ -182,8 +186,7 @@ func (NoCard) ExitCode() int { return 2 }
 // further program on it.
 func Lost(err error) bool { return cuda.Lost(err) }
 
-// openCard opens the card that is asked for: "cuda" or "auto" the one with the most
-// free memory, "cuda:N" number N.
+// openCard opens the card that is asked for: "cuda" or "auto" the best, "cuda:N" number N.
 func openCard(o Options) (engine.Backend, error) {
 	name := o.Device
 	d, err := o.driver()
@@ -215,34 +218,12 @@ func openCard(o Options) (engine.Backend, error) {
 		o.matmuls(d, b)
 		return b, nil
 	}
-	var best *cuda.Backend
-	var most int64
-	var refused error
-	for i := range cards {
-		b, err := open(d, i)
-		if err != nil {
-			refused = errors.Join(refused, err)
-			continue
-		}
-		free, _, err := b.Memory()
-		switch {
-		case err != nil:
-			refused = errors.Join(refused, fmt.Errorf("cuda:%d: %w", i, err), b.Close())
-		case best != nil && free <= most:
-			err = b.Close()
-		case best != nil:
-			err = best.Close()
-			fallthrough
-		default:
-			best, most = b, free
-		}
-		refused = errors.Join(refused, err)
+	b, err := o.best(d, cards)
+	if err != nil {
+		return nil, err
 	}
-	if best == nil {
-		return nil, &Refused{errors.Join(errors.New("no card can be used"), refused)}
-	}
-	o.matmuls(d, best)
-	return best, nil
+	o.matmuls(d, b)
+	return b, nil
 }
 
 func open(d driver.Driver, n int) (*cuda.Backend, error) {

@@ -25,14 +25,20 @@ type Backend struct {
 	library *library // nil: snug's kernels compute all products
 }
 
+// Supports reports, by an error that says why not, whether there are kernels for a card.
+func Supports(card driver.Card) error {
+	if kernels.Target(card.Capability()) == 0 {
+		return fmt.Errorf("%s has compute capability %d.%d; snug has kernels from 7.5 up (Turing: T4, RTX 20 and later)", card.Name, card.Major, card.Minor)
+	}
+	return nil
+}
+
 // New makes a device of an opened card.
 func New(ctx driver.Context) (*Backend, error) {
-	card := ctx.Card()
-	target := kernels.Target(card.Capability())
-	if target == 0 {
-		return nil, fmt.Errorf("%s has compute capability %d.%d; snug has kernels from 7.5 up (Turing: T4, RTX 20 and later)", card.Name, card.Major, card.Minor)
+	if err := Supports(ctx.Card()); err != nil {
+		return nil, err
 	}
-	return &Backend{ctx: ctx, target: target}, nil
+	return &Backend{ctx: ctx, target: kernels.Target(ctx.Card().Capability())}, nil
 }
 
 // Name implements [engine.Backend].

@@ -229,8 +229,7 @@ constexpr u32 STAGES = 1, STEP = 64;
 // dq = scale sum ds k, and delta = do o, what the gradients of a query's weights have
 // in common.
 template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T *v, const T *dy, const T *o, const float *lse, float *delta, T *dq, const Attention &a) {
-  __shared__ ALIGNED(128) T memory[2][STAGES * STEP * D];
-  __shared__ float deltas[TILE];
+  __shared__ ALIGNED(128) T memory[2][STAGES * STEP * D]; // and nothing else: two blocks of heads of 128 fill a T4's
   const Head h(a, head_of_block(a.tq));
   const u32 q0 = last_tile_of_block(a.tq), own = warp() * 16 + group();
   const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1), width = a.heads * a.size;
@@ -238,11 +237,12 @@ template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T 
   const float scale = a.scale * LOG2E;
 
   u32 qf[D / 16][4], gf[D / 16][4];
+  float common[2];
   {
     const Tile<D> queries(shared_address(memory[0])), grads(shared_address(memory[1]));
     fetch<TILE>(queries, Vectors<T>{q + h.queries(a), a.row, a.size, a.tq}, q0);
     fetch<TILE>(grads, Vectors<T>{dy + h.output(a), width, a.size, a.tq}, q0);
-    const u32 i = q0 + (TID >> 1); // two threads compute delta of a query
+    const u32 i = q0 + (TID >> 1); // two threads compute delta of a query, both of the warp that needs it
     float s = 0.0f;
     if (i < a.tq)
       NO_UNROLL for (u32 c = (TID & 1) * 8; c < a.size; c += 16) {
@@ -253,8 +253,8 @@ template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T 
         UNROLL for (int j = 0; j < 8; j++) s = fma(x[j], y[j], s);
       }
     s += shuffle_xor(s, 1);
-    deltas[TID >> 1] = s;
     if (i < a.tq && (TID & 1) == 0) delta[(u64)h.index * a.tq + i] = s;
+    UNROLL for (u32 half = 0; half < 2; half++) common[half] = bits_f32(shuffle_from(f32_bits(s), 2 * (group() + 8 * half)));
     arrived();
     UNROLL for (u32 j = 0; j < D / 16; j++) {
       queries.rows(qf[j], warp() * 16, j);
@@ -262,11 +262,10 @@ template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T 
     }
     SYNC();
   }
-  float base[2], common[2];
+  float base[2];
   UNROLL for (u32 half = 0; half < 2; half++) {
     const u32 i = q0 + own + 8 * half;
     base[half] = i < a.tq ? lse[(u64)h.index * a.tq + i] * LOG2E : 0.0f;
-    common[half] = deltas[own + 8 * half];
   }
 
   float r[D / 8][4];
@@ -435,8 +434,8 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
   write(whole, rv, a.drop_scale, a.drop_scale, dv + at, a.key_row, a.size, k0, a.tk);
 }
 
-// Three blocks an SM where 168 registers suffice.
-#define BOUNDS(D) __launch_bounds__(128, D <= 64 ? 3 : 2)
+// As many blocks an SM as registers allow without spills: five take 96 each, four 128, three 168.
+#define BOUNDS(D) __launch_bounds__(128, D <= 16 ? 5 : D <= 32 ? 4 : D <= 64 ? 3 : 2)
 #define ATTENTION_OF(D, S, T)                                                                                                                        \
   KERNEL BOUNDS(D) attention_##S##_##D(const T *q, const T *k, const T *v, T *o, float *lse, Attention a) { forward<T, D>(q, k, v, o, lse, a); }      \
   KERNEL BOUNDS(D) attention_dq_##S##_##D(const T *q, const T *k, const T *v, const T *dy, const T *o, const float *lse, float *delta, T *dq, Attention a) { \

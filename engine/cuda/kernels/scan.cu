@@ -87,11 +87,12 @@ DEV float exchange(float low, float high, u32 bit) {
 // partial sum a block, [N, blocks, T, S]; what is summed over time as one of each row
 // of the batch, dA [N, D, S] and dD [N, D].
 //
-// Shared: history [steps][held][128], a thread its own column; sums [4 warps][steps][32],
-// a lane its own column: no bank conflict.
-KERNEL __launch_bounds__(128) selective_scan_grad(const float *dy, const float *kept, const float *u, const float *dt, const float *A, const float *B, const float *C, const float *D,
+// Shared: history [steps][held][128], a thread its own column: no bank conflict. Of a step that
+// was gone back over, the sums over a warp's channels take the place of the first states, so that
+// four blocks fit a T4. (Told of none, ptxas would spill for sm_90.)
+KERNEL __launch_bounds__(128, 5) selective_scan_grad(const float *dy, const float *kept, const float *u, const float *dt, const float *A, const float *B, const float *C, const float *D,
                                                   float *du, float *ddt, float *dA, float *dB, float *dC, float *dD, Scan s) {
-  __shared__ float history[steps][held][128], sums[4][steps][32];
+  __shared__ float history[steps][held][128];
   Lane l(A, s);
   const u32 groups = (s.d + 31) / 32, block = BLOCK_X % groups;
   const float skip = l.active ? D[l.channel] : 0.0f;
@@ -138,13 +139,14 @@ KERNEL __launch_bounds__(128) selective_scan_grad(const float *dy, const float *
         // Eight values over eight channels: lane c of them ends with value c.
         UNROLL for (u32 k = 0; k < 4; k++) mixed[k] = exchange(mixed[k], mixed[k + 4], 4);
         UNROLL for (u32 k = 0; k < 2; k++) mixed[k] = exchange(mixed[k], mixed[k + 2], 2);
-        sums[TID >> 5][t - from][TID & 31] = exchange(mixed[0], mixed[1], 1);
+        history[t - from][0][TID] = exchange(mixed[0], mixed[1], 1);
       }
       SYNC();
       for (u32 i = TID; i < (to - from) * 32; i += 128) {
         const u32 lane = i & 31, t = from + (i >> 5), state = s.from + (lane >> 3) * held + (lane & 3);
-        float v = sums[0][i >> 5][lane];
-        UNROLL for (int w = 1; w < 4; w++) v += sums[w][i >> 5][lane];
+        const float *sums = history[i >> 5][0] + lane;
+        float v = sums[0];
+        UNROLL for (int w = 1; w < 4; w++) v += sums[32 * w];
         if (state < s.states) (lane & 4 ? dC : dB)[(((u64)l.n * groups + block) * s.t + t) * s.states + state] = v;
       }
       SYNC();

@@ -23,7 +23,11 @@ func (a *app) announce(r session.Planned) {
 	if rep.Trained != rep.Parameters {
 		a.printf(" (%s trained)", size.Count(float64(rep.Trained)))
 	}
-	a.printf(", %s on %s, %s", r.Precision, r.Computer(), size.Of(r.Threads, "thread"))
+	a.printf(", %s on %s", r.Precision, r.Computer())
+	if with := r.Software(); len(with) > 0 {
+		a.printf(" (%s)", strings.Join(with, ", "))
+	}
+	a.printf(", %s", size.Of(r.Threads, "thread"))
 	if r.World > 0 {
 		a.printf(" in each of %s", size.Of(r.World, "process"))
 	}

@@ -32,7 +32,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	train := func(out string, more ...string) said {
 		return snug(t, "", append(append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, out), "--hardware.device", "cuda"}, auto...), more...)...)
 	}
-	wants(t, train("whole"), 0, "matmuls: ", "shapes of matmuls by cuBLASLt 12.9.3", "measured now")
+	wants(t, train("whole"), 0, " fp16 on Tesla T4 (driver ", "CUDA 12.4, cuBLASLt 12.9.3), ", "matmuls: ", "shapes of matmuls by cuBLASLt 12.9.3", "measured now")
 	c, _, err := checkpoint.Latest(filepath.Join(dir, "whole"))
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	}
 	card.CublasLt = lib
 	// A run that began without it continues without it.
-	wants(t, train("own", "--hardware.cublas", "off", "--until", "4"), 4)
+	wants(t, train("own", "--hardware.cublas", "off", "--until", "4"), 4, "CUDA 12.4, cuBLASLt off), ")
 	lib.Algorithms[0].Time = time.Microsecond
 	x = train("own", "--resume")
 	wants(t, x, 0, "matmuls: snug's kernels, with which this run began")

@@ -272,6 +272,18 @@ func (s *Setup) Computer() string {
 	return s.Backend.Name()
 }
 
+// Software names what the device computes with besides snug: the driver, libraries and their
+// versions. Nothing of a processor's.
+func (s *Setup) Software() []string {
+	list := backend.Software(s.Backend)
+	if s.overCards(s.Card != nil) {
+		if l, err := s.nccl(); err == nil {
+			list = append(list, fmt.Sprintf("NCCL %v", l.Version()))
+		}
+	}
+	return list
+}
+
 // Schedule is the configured course of the learning rate.
 func (s *Setup) Schedule() *train.Schedule {
 	t := &s.Config.Training

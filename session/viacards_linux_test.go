@@ -93,8 +93,11 @@ func TestCardsShareUpdates(t *testing.T) {
 				var told []string
 				o := options(out, settings...)
 				o.OnEvent = func(e Event) {
-					if i, ok := e.(Info); ok {
-						told = append(told, i.Text)
+					switch e := e.(type) {
+					case Info:
+						told = append(told, e.Text)
+					case Planned:
+						told = append(told, strings.Join(e.Software(), ", "))
 					}
 				}
 				for r, err := range togetherOnCards(t, world, o) {
@@ -104,6 +107,9 @@ func TestCardsShareUpdates(t *testing.T) {
 				}
 				if over := fmt.Sprintf("%d processes exchange gradients from card to card over NCCL 2.23.4", world); len(settings) > 0 && !strings.Contains(strings.Join(told, "\n"), over) {
 					t.Errorf("nobody says %q: %q", over, told)
+				}
+				if with := "no cuBLASLt, NCCL 2.23.4"; len(settings) > 0 && !strings.Contains(strings.Join(told, "\n"), with) {
+					t.Errorf("the run is not announced with %q: %q", with, told)
 				}
 				return states(t, options(out).Dir)
 			}

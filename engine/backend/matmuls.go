@@ -134,6 +134,20 @@ func ComputeAs(b engine.Backend, record []byte) error {
 	return nil
 }
 
+// Software names what a card computes with: the driver, and NVIDIA's library of matmuls; empty
+// for any other device.
+func Software(b engine.Backend) []string {
+	c, ok := b.(*cuda.Backend)
+	if !ok {
+		return nil
+	}
+	version := "driver of " + c.CUDA()
+	if v := device.NVIDIADriver(); v != "" {
+		version = fmt.Sprintf("driver %s of %s", v, c.CUDA())
+	}
+	return []string{version, c.LibraryName()}
+}
+
 // Matmuls describes what may compute matmuls on a device; empty where there is no choice.
 func Matmuls(b engine.Backend) string {
 	switch b := b.(type) {

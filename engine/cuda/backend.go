@@ -56,6 +56,12 @@ func (b *Backend) Traits() engine.Traits { return engine.CUDA }
 // Card describes the card.
 func (b *Backend) Card() driver.Card { return b.ctx.Card() }
 
+// CUDA is the version of CUDA that the driver supports.
+func (b *Backend) CUDA() string {
+	v := b.ctx.Driver().Version()
+	return fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10)
+}
+
 // Memory is what is free on the card now, and all there is, in bytes.
 func (b *Backend) Memory() (free, total int64, err error) { return b.ctx.Memory() }
 

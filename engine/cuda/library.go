@@ -65,6 +65,21 @@ func (b *Backend) LibraryText() string {
 	return fmt.Sprintf("snug's kernels or cuBLASLt %s (%s), whichever is faster for a shape when a program is loaded", b.maker().Library, l.lib.Path())
 }
 
+// LibraryName is cuBLASLt with its version, or that there is none.
+func (b *Backend) LibraryName() string {
+	l := b.library
+	if l == nil {
+		return "cuBLASLt off"
+	}
+	if l.lib == nil && l.refused == nil {
+		l.lib, l.refused = l.Open()
+	}
+	if l.refused != nil {
+		return "no cuBLASLt"
+	}
+	return "cuBLASLt " + cublaslt.VersionText(l.lib.Version())
+}
+
 // maker is what choices of this card belong to.
 func (b *Backend) maker() Maker {
 	c := b.ctx.Card()

@@ -68,6 +68,8 @@ func (c *context) Bind() error { return c.d.call("cuCtxSetCurrent", c.d.ctxSetCu
 
 func (c *context) Card() Card { return c.card }
 
+func (c *context) Driver() Driver { return c.d }
+
 func (c *context) Memory() (free, total int64, err error) {
 	var f, t uint64
 	err = c.call("cuMemGetInfo", c.d.memGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))

@@ -43,6 +43,8 @@ func (c Card) Capability() int { return 10*c.Major + c.Minor }
 // Context is an opened card. It is safe for concurrent use.
 type Context interface {
 	Card() Card
+	// Driver is the one that opened it.
+	Driver() Driver
 	// Memory is the free and the total memory of the card in bytes.
 	Memory() (free, total int64, err error)
 	// Alloc reserves memory of the card; its contents are undefined.

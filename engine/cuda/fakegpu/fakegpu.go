@@ -189,6 +189,9 @@ func (c *Context) opening(name string) error {
 // Card implements [driver.Context].
 func (c *Context) Card() driver.Card { return c.card }
 
+// Driver implements [driver.Context].
+func (c *Context) Driver() driver.Driver { return c.driver }
+
 // Memory implements [driver.Context].
 func (c *Context) Memory() (free, total int64, err error) {
 	err = c.call("cuMemGetInfo")

@@ -23,7 +23,8 @@ type doctorCmd struct {
 func (d *doctorCmd) Run(a *app) error {
 	h, nv := device.DetectHost(), device.DiscoverNVIDIA()
 	var notes []string
-	on, err := backend.Open(backend.Options{Device: "auto", Note: func(text string) { notes = append(notes, text) }})
+	note := func(text string) { notes = append(notes, text) }
+	on, err := backend.Open(backend.Options{Device: "auto", Chosen: note, Note: note})
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,11 @@ func (d *doctorCmd) Run(a *app) error {
 	case launch != nil:
 		launcher = launch.String()
 	}
+	var tried []backend.Tried
 	cards, cardsErr := backend.Cards()
+	if cardsErr == nil && !d.Exchange {
+		tried, cardsErr = backend.Try()
+	}
 	processes := 0
 	if launch != nil {
 		processes = launch.LocalWorld
@@ -75,7 +80,7 @@ func (d *doctorCmd) Run(a *app) error {
 		code = new(backend.FindCodeCache())
 	}
 	if a.asJSON {
-		return errors.Join(contradiction, a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "blas": blas}))
+		return errors.Join(contradiction, a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "cards": tried, "blas": blas}))
 	}
 	over := append(launchRows(launcher, launched), []string{"  MPI", library}, []string{"  NCCL", onCards})
 	if d.Exchange {
@@ -147,8 +152,19 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, n := range notes {
 		a.printf("  %s\n", n)
 	}
-	for _, card := range cards {
-		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", card.Index, card.Name, card.Major, card.Minor, card.SMs, size.Bytes(card.Memory))
+	for _, t := range tried {
+		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", t.Index, t.Name, t.Major, t.Minor, t.SMs, size.Bytes(t.Memory))
+		var rows [][]string
+		for _, x := range t.Trials {
+			found := x.Found
+			if x.Problem != "" {
+				found = "FAILED: " + strings.ReplaceAll(x.Problem, "\n", "\n"+strings.Repeat(" ", 15))
+			}
+			rows = append(rows, []string{"    " + x.What, found})
+		}
+		if err := a.table(rows); err != nil {
+			return err
+		}
 	}
 	if cardsErr != nil && code != nil {
 		a.printf("  %v\n", cardsErr)

@@ -89,7 +89,10 @@ var meanings = map[Code]string{
 	Unknown:        "the driver gives no reason",
 }
 
-const fault = "a fault in snug's kernels or in the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"
+const (
+	report = "report this text, and what `nvidia-smi` says"
+	fault  = "a fault in snug's kernels or in the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"
+)
 
 // helps say what to do about an error.
 var helps = map[Code]string{
@@ -102,6 +105,11 @@ var helps = map[Code]string{
 	InvalidDevice:     "`snug doctor` lists the cards",
 	ECCUncorrectable:  "reset the card (`nvidia-smi -r`) or restart the machine; if it comes back, the card is faulty",
 	NVLinkBroken:      "restart the machine; if it comes back, the card is faulty",
+	NotInitialized:    "restart the machine; if it comes back, install the driver anew",
+	InvalidImage:      report,
+	NoBinaryForGPU:    report,
+	TooManyResources:  report,
+	NotPermitted:      "run as a user who may use /dev/nvidia*; in a container, give it the card (--gpus all); on a machine that is shared, ask who runs it",
 	InvalidPTX:        "update the driver; if a current one refuses it too, report this text",
 	UnsupportedPTX:    "a driver of CUDA 11.4 or later is needed (470 and up)",
 	JITNotFound:       "install libnvidia-ptxjitcompiler of the driver's version (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility)",

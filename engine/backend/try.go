@@ -1,0 +1,99 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/device/nvml"
+	"github.com/snug-ml/snug/engine/cuda"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/internal/size"
+)
+
+// Tried is a card of this machine, and what came of trying it.
+type Tried struct {
+	driver.Card
+	Trials []cuda.Trial
+}
+
+// Try tries all cards of this machine, one after the other; an error is why there are none to try.
+func Try() ([]Tried, error) {
+	d, err := Options{}.driver()
+	if err != nil {
+		return nil, err
+	}
+	if v := d.Version(); v < driver.Needed {
+		return nil, &driver.TooOld{CUDA: v}
+	}
+	cards, err := d.Cards()
+	if err != nil {
+		return nil, err
+	}
+	var list []Tried
+	for _, c := range cards {
+		list = append(list, Tried{c, append(try(d, c), tryMonitor(c))})
+	}
+	return list, nil
+}
+
+func try(d driver.Driver, c driver.Card) []cuda.Trial {
+	t := cuda.Trial{What: "context"}
+	if err := cuda.Supports(c); err != nil {
+		t.Problem = err.Error() + ": use another card, or compute on the CPU (hardware.device: cpu)"
+		return []cuda.Trial{t}
+	}
+	ctx, err := d.Open(c.Index)
+	if err != nil {
+		t.Problem = err.Error()
+		return []cuda.Trial{t}
+	}
+	free, total, err := ctx.Memory()
+	if t.Found = fmt.Sprintf("opened, %s of %s free", size.Bytes(free), size.Bytes(total)); err != nil {
+		t.Found, t.Problem = "", err.Error()
+	}
+	list := append([]cuda.Trial{t}, cuda.Try(ctx)...)
+	if err := ctx.Close(); err != nil && !cuda.Lost(err) {
+		list = append(list, cuda.Trial{What: "context", Problem: err.Error()})
+	}
+	return list
+}
+
+// tryMonitor looks at a card through NVIDIA's management library.
+func tryMonitor(c driver.Card) cuda.Trial {
+	const without = "; a run does without its figures"
+	t := cuda.Trial{What: "NVML"}
+	l, err := openMonitor()
+	if err != nil {
+		t.Problem = err.Error() + ": install libnvidia-ml of the driver's version (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility)" + without
+		return t
+	}
+	s, ok := l.Sample(c.UUID)
+	if !ok {
+		t.Problem = fmt.Sprintf("it does not know %s: check `nvidia-smi -L`; in a container, give it the whole card", c.UUID) + without
+		return t
+	}
+	var said, silent []string
+	say := func(name string, known bool, format string, args ...any) {
+		if known {
+			said = append(said, fmt.Sprintf(format, args...))
+		} else {
+			silent = append(silent, name)
+		}
+	}
+	say("utilization", s.Busy >= 0, "busy %d %%", s.Busy)
+	say("memory", s.Used >= 0 && s.Total >= 0, "%s of %s used", size.Bytes(s.Used), size.Bytes(s.Total))
+	say("power", s.Watts >= 0 && s.Cap >= 0, "%.0f of %.0f W", s.Watts, s.Cap)
+	say("temperature", s.Celsius >= 0, "%d °C", s.Celsius)
+	say("clocks", s.SM >= 0 && s.MaxSM >= 0, "%d of %d MHz", s.SM, s.MaxSM)
+	switch {
+	case s.Throttle&nvml.Slow != 0:
+		said = append(said, fmt.Sprintf("held down by %v", s.Throttle&nvml.Slow))
+	case s.SM >= 0:
+		said = append(said, "not held down")
+	}
+	if len(silent) > 0 {
+		said = append(said, "not reported: "+strings.Join(silent, ", "))
+	}
+	t.Found = strings.Join(said, ", ")
+	return t
+}

@@ -9,31 +9,30 @@ import (
 
 // Backend is a kind of device with its settings: it loads programs.
 type Backend interface {
-	// Name is what messages call the device.
+	// Name is the device's name in messages.
 	Name() string
-	// Arithmetic names what decides how results are rounded: the same one gives
-	// the same bits on every machine, others agree to rounding.
+	// Arithmetic identifies what decides how results are rounded: the same name means the
+	// same bits on every machine, different names agree up to rounding.
 	Arithmetic() string
 	// Traits are what programs for the device are compiled with.
 	Traits() Traits
-	// Workspace is what the program's kernels need next to the arena, in bytes.
+	// Workspace is what the program's kernels need in addition to the arena, in bytes.
 	Workspace(p *Program) (int64, error)
 	// Load allocates the arena, all zeros, and makes the program's functions
 	// ready to run. From here on nothing is allocated.
 	Load(p *Program) (Image, error)
 }
 
-// Image is a program loaded on a device. Each region of the arena has a
-// contract of its own:
+// Image is a program loaded on a device. Each region of the arena has its own contract:
 //
 //   - inputs and outputs are host views, of the arena itself or of a copy made with each run;
 //   - states are read and written by copying;
 //   - temporaries can be read by an observer, between two nodes.
 //
-// All calls come from one goroutine at a time, but for Input and Peek: while one goroutine
-// runs functions on a slot, another may fill the other, and a third may peek at states. An
-// image that follows runs (see [Watch]) is also read and written meanwhile, where a run has ended
-// with gradients.
+// All calls except Input and Peek come from one goroutine at a time: while one goroutine runs
+// functions on a slot, another may fill the other slot, and a third may peek at states. An image
+// that can watch runs (see [Watch]) is also read and written during a run, where the run has
+// finished with gradients.
 type Image interface {
 	// Run runs a function on the inputs of a slot. It may return before the
 	// device has finished, and later calls run after it.
@@ -45,19 +44,20 @@ type Image interface {
 	Input(slot int) []byte
 	// Outputs is the host's view of the outputs, valid after Sync.
 	Outputs() []byte
-	// Read and Write copy bytes of the arena, after all runs so far. From the end of the arena
-	// on are the offloaded states, in the host's memory.
+	// Read and Write copy bytes of the arena, after all runs so far. Offsets past the end of
+	// the arena address the offloaded states, in the host's memory.
 	Read(dst []byte, offset int64) error
 	Write(offset int64, src []byte) error
-	// Guard sets who is asked before a run changes states, from the runs after all so far
-	// on; nil for nobody. The node that changes them runs once before has returned, and
-	// not at all after an error, which is the run's. Any goroutine of the device may call it.
+	// Guard sets the function that is called before a run changes states, starting after all
+	// runs so far; nil for none. The node that changes them runs once before has returned,
+	// and not at all if it returns an error, which becomes the run's. Any goroutine of the
+	// device may call it.
 	Guard(before func(states []string) error)
 	// Peek copies bytes of states as they are after the runs before Guard, while later
-	// runs go on. The caller knows that they have not been changed since: Guard says so
-	// beforehand.
+	// runs go on. The caller knows that they have not changed since, because Guard calls
+	// before they do.
 	Peek(dst []byte, offset int64) error
-	// Observe sets who watches the runs from now on; nil for nobody.
+	// Observe sets the observer of the runs from now on; nil for none.
 	Observe(o *Observer)
 	// Used is the highest byte of the arena that any kernel was given, to compare
 	// with Layout.Bytes.
@@ -66,8 +66,8 @@ type Image interface {
 	Close() error
 }
 
-// Observer watches runs node by node. Between nodes the device waits, so that
-// values can be read ([Executable.ReadValue]).
+// Observer watches runs node by node. The device waits between nodes, so that values can
+// be read ([Executable.ReadValue]).
 type Observer struct {
 	// Before, when set, is called before a node runs.
 	Before func(n *graph.Node)
@@ -76,25 +76,25 @@ type Observer struct {
 	After func(n *graph.Node, took time.Duration) bool
 }
 
-// Traits are what the compiler must know about a device: plain data, so that a
-// program can be planned for an absent device.
+// Traits are what the compiler must know about a device, as plain data, so that a program
+// can be planned for an absent device.
 type Traits struct {
 	// Name is the kind of device.
 	Name string
 	// Align is the alignment of every tensor in the arena, in bytes.
 	Align int64
-	// Fusion is what its kernels can fuse.
+	// Fusion says what the device's kernels can fuse.
 	Fusion pass.Fusion
 }
 
-// CPU are the traits of the processor. Tensors begin at a cache line, which is a
-// full vector register too.
+// CPU are the traits of the processor. Tensors are aligned to a cache line, which is also
+// a full vector register.
 var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 
-// CUDA are the traits of NVIDIA cards. Tensors begin where cudaMalloc's do, so
-// that every vector load is aligned and rows begin at a memory sector. A matmul
-// that recomputed GELU as it reads would do so in every tile of the other
-// operand, which costs a Turing card more than storing the result once.
+// CUDA are the traits of NVIDIA cards. Tensors are aligned as cudaMalloc aligns, so that
+// every vector load is aligned and rows begin at a memory sector. A matmul that
+// recomputed GELU as it reads would do so in every tile of the other operand, which costs
+// a Turing card more than storing the result once.
 var CUDA = Traits{Name: "cuda", Align: 256, Fusion: withoutOperands(pass.FuseAll)}
 
 func withoutOperands(f pass.Fusion) pass.Fusion {

@@ -7,17 +7,17 @@ import (
 )
 
 // Gradients are exchanged in buckets: large enough for full bandwidth, small enough to need
-// little memory and to be sent while others are still being computed. The first is small, so
-// that the exchange begins early, and small models have small ones, about so many.
+// little memory and to be sent while others are still being computed. The first is small so
+// that the exchange begins early; small models have about fewBuckets of them, smaller.
 const (
 	BucketBytes      = 25 << 20
 	leastBucketBytes = 1 << 20
 	fewBuckets       = 16
 )
 
-// Buckets are the gradients of a program's micro-batches in the order in which the functions
-// finish with them, those that are exchanged together in one list. It depends on the program
-// alone: where functions differ, on the first that uses a gradient.
+// Buckets returns the gradients of a program's micro-batches in the order in which the
+// functions finish with them; those of one list are exchanged together. The order depends
+// only on the program: where functions differ, on the first that uses a gradient.
 func (p *Program) Buckets() [][]*graph.State { return buckets(p.Funcs) }
 
 func buckets(funcs []*Func) (list [][]*graph.State) {
@@ -41,7 +41,7 @@ func buckets(funcs []*Func) (list [][]*graph.State) {
 	return list
 }
 
-// finished are the gradients of micro-batches in the order of their last use.
+// finished returns the gradients of micro-batches in the order of their last use.
 func finished(funcs []*Func) (list []*graph.State) {
 	for _, f := range funcs {
 		if !IsVariant(f.Name, FuncMicro) {

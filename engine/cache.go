@@ -9,19 +9,20 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Cache keeps what compiling programs of one model made, for programs that differ in the shape
-// of a micro-batch, in recomputation or in the device: whole programs, functions that are equal in
-// several of them, and what the passes before recomputation made of the others. What it gives is
-// what compiling anew would, and is not to be changed. It is not safe for concurrent use.
+// Cache keeps results of compiling programs of one model, for programs that differ in the shape
+// of a micro-batch, in recomputation or in the device: whole programs, functions that are equal
+// in several of them, and the output of the passes before recomputation for the others. Its
+// results equal those of compiling anew, and must not be changed. It is not safe for concurrent
+// use.
 type Cache struct {
-	programs []known // the last used last
+	programs []known // most recently used last
 	finished map[finishedKey]*Func
 	steps    map[stepKey]*trainingStep
-	recent   []stepKey // the last used last
+	recent   []stepKey // most recently used last
 }
 
-// known is a program with what it depends on, mostPrograms how many of them are kept: as many as
-// are asked for again before long.
+// known is a program with what it depends on. mostPrograms is how many of them are kept: as many
+// as are soon asked for again.
 type known struct {
 	key     programKey
 	program *Program
@@ -29,12 +30,12 @@ type known struct {
 
 const mostPrograms = 4
 
-// mostSteps is how many training steps are kept as they are before recomputation: a ladder
-// comes back to a micro-batch soon, or not at all.
+// mostSteps is how many training steps are kept in their form before recomputation: a
+// ladder comes back to a micro-batch soon, or not at all.
 const mostSteps = 6
 
-// stepKey is what a function before recomputation depends on, programKey what a program does
-// unless it is fitted to a budget.
+// stepKey is what a function before recomputation depends on, programKey what a program
+// depends on unless it is fitted to a budget.
 type (
 	stepKey struct {
 		of      any
@@ -60,7 +61,7 @@ type (
 	}
 )
 
-// content is what identifies a function without a backward half before the passes.
+// content identifies a function without a backward half, before the passes.
 type content [sha256.Size]byte
 
 func contentOf(u *pass.Unit) content {
@@ -77,15 +78,14 @@ func contentOf(u *pass.Unit) content {
 	return content(h.Sum(nil))
 }
 
-// remembers reports whether programs are kept: not those that are looked at while they are
-// compiled.
+// remembers reports whether programs are kept: not if their compilation is observed.
 func (o *CompileOptions) remembers() bool {
 	return o.Cache != nil && o.Of != nil && !o.Verify && o.Dump == "" && !o.Label && o.Skip == nil
 }
 
 func (o *CompileOptions) step() stepKey { return stepKey{o.Of, o.ComputeDType, o.TF32, o.Compress} }
 
-// training is the training step of o, made by make unless it is known.
+// training returns the training step of o, calling make unless it is cached.
 func (c *Cache) training(o *CompileOptions, make func() (*trainingStep, error)) (*trainingStep, error) {
 	k := o.step()
 	c.recent = slices.DeleteFunc(c.recent, func(r stepKey) bool { return r == k })
@@ -108,7 +108,7 @@ func (c *Cache) training(o *CompileOptions, make func() (*trainingStep, error)) 
 	return s, nil
 }
 
-// program is that of o, made by make unless it is known.
+// program returns the program of o, calling make unless it is cached.
 func (c *Cache) program(o *CompileOptions, make func() (*Program, error)) (*Program, error) {
 	if o.Recompute == pass.RecomputeAuto || o.OffloadActivations {
 		return make()
@@ -133,17 +133,18 @@ func (c *Cache) program(o *CompileOptions, make func() (*Program, error)) (*Prog
 
 // source is a function before it is compiled.
 type source struct {
-	// build makes it, knowing those before it in its program.
+	// build makes the function; done are those before it in its program.
 	build func(done []*Func) *pass.Unit
-	// again says that what build makes depends on those.
+	// again means that what build makes depends on done.
 	again bool
-	// front is what the passes before recomputation made of it, content what a [Cache] knows it
-	// by; nil: not known.
+	// front is the output of the passes before recomputation, content its key in a [Cache];
+	// nil: not known.
 	front   *pass.Unit
 	content *content
 }
 
-// compile runs the passes over s, the next function of p, as far as o has nothing of it.
+// compile runs the passes over s, the next function of p, unless o's cache has the
+// result.
 func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
 	k := finishedKey{traits: p.Traits, compute: o.ComputeDType, tf32: o.TF32, staging: o.Staging, away: o.OffloadActivations}
 	finished := func(c content) *Func {

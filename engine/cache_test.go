@@ -12,7 +12,8 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// rows is a training step on micro-batches of so many rows, evaluated on five.
+// rows is a training step on micro-batches of the given number of rows, evaluated on
+// five.
 func rows(batch, accumulation int) engine.Training {
 	const d = 32
 	return engine.Training{
@@ -44,7 +45,7 @@ type rung struct {
 	recompute           pass.Recompute
 	slices              int
 	traits              engine.Traits
-	away                bool // activations, as far as the budget wants
+	away                bool // offload activations as far as the budget requires
 }
 
 var rungs = []rung{
@@ -72,7 +73,7 @@ func (r rung) compile(t *testing.T, c *engine.Cache, ran func(name string)) *eng
 	return p
 }
 
-// What a memory gives is what compiling anew does, to the number of every value.
+// The cache returns what compiling anew would, down to the number of every value.
 func TestCacheChangesNothing(t *testing.T) {
 	c := new(engine.Cache)
 	for _, r := range rungs {
@@ -92,16 +93,16 @@ func TestCacheChangesNothing(t *testing.T) {
 	}
 }
 
-// A ladder runs the passes before recomputation once for each shape of a micro-batch, and all of
-// them once for functions that are equal in several programs.
+// A ladder runs the passes before recomputation once for each shape of a micro-batch, and all
+// passes once for functions that are equal in several programs.
 func TestCacheSharesWhatIsEqual(t *testing.T) {
 	c := new(engine.Cache)
 	ran := map[string]int{}
 	for _, r := range rungs {
 		r.compile(t, c, func(name string) { ran[name]++ })
 	}
-	// Three shapes have a micro-batch each, and two of them updates of their own. All evaluate alike,
-	// once for each device and for each way to treat activations.
+	// Three shapes have a micro-batch each, and two of them their own updates. Evaluation is the
+	// same for all, once for each device and for each way to treat activations.
 	const shapes, updates, evaluations = 3, 2, 3
 	for _, name := range []string{"differentiate", "narrow", "optimize", "simplify", "cast", "tidy", "tf32"} {
 		if want := shapes + updates + evaluations; ran[name] != want {

@@ -10,9 +10,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Range sums up the elements of a value.
+// Range summarizes the elements of a value.
 type Range struct {
-	Name       string // of the value
+	Name       string // the value's name
 	Type       graph.Type
 	Min, Max   float64 // of the finite elements
 	NaNs, Infs int
@@ -32,7 +32,7 @@ func (r Range) String() string {
 	return s
 }
 
-// NonFinite is the first value of a run that is not finite everywhere.
+// NonFinite describes the first value of a run with an element that is not finite.
 type NonFinite struct {
 	Func, Op, Layer string
 	Backward        bool
@@ -53,9 +53,8 @@ func (b *NonFinite) String() string {
 	return s.String()
 }
 
-// Diagnose runs fn once more on the inputs of a slot and finds the first value
-// with a NaN or an infinity, nil if there is none. What fn writes to states it
-// writes again.
+// Diagnose runs fn once more on the inputs of a slot and finds the first value with a NaN
+// or an infinity; nil if there is none. What fn writes to states is written again.
 func (x *Executable) Diagnose(fn string, slot int) (*NonFinite, error) {
 	f := x.p.Func(fn)
 	if f == nil {
@@ -113,8 +112,8 @@ func (x *Executable) Watch(fn string, slot int, o *Observer) error {
 	return x.Sync()
 }
 
-// ReadValue copies the elements of a value of f as they are now: for an
-// observer of a run of f, between two nodes.
+// ReadValue copies the current elements of a value of f. It is for an observer of a run
+// of f, between two nodes.
 func (x *Executable) ReadValue(f *Func, v *graph.Value) (Tensor, error) {
 	t := Tensor{v.Label(), v.Type, make([]byte, v.Type.Bytes())}
 	at, err := x.p.Place(f, v)
@@ -128,7 +127,7 @@ func (x *Executable) ReadValue(f *Func, v *graph.Value) (Tensor, error) {
 	return t, x.image.Read(t.Data, x.p.Layout.Region(at.Region).Offset+at.Offset)
 }
 
-// rangeOf looks at the elements of v as they are now.
+// rangeOf summarizes the current elements of v.
 func (x *Executable) rangeOf(f *Func, v *graph.Value) (Range, error) {
 	r := Range{Name: v.Label(), Type: v.Type, Min: math.Inf(1), Max: math.Inf(-1)}
 	if !v.Type.DType.Float() {

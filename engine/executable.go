@@ -8,12 +8,12 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Executable is a program loaded on a device: its values by name.
+// Executable is a program loaded on a device, with access to its values by name.
 type Executable struct {
 	p     *Program
 	on    Backend
 	image Image
-	// guard is asked before states change; nil: nobody is.
+	// guard is called before states change; nil: none.
 	guard func(states []string) error
 	// slot is the set of inputs that the last run read.
 	slot int
@@ -53,24 +53,24 @@ func LoadForward(on Backend, o CompileOptions, funcs ...*graph.Func) (*Executabl
 	return p.Load(on)
 }
 
-// Close frees the device's memory; tensors must not be used after. A guard is asked for
-// all states before.
+// Close frees the device's memory; tensors must not be used afterwards. It first calls
+// the guard for all states.
 func (x *Executable) Close() error {
 	return errors.Join(x.changeAll(), x.image.Close())
 }
 
-// Program is what was loaded.
+// Program returns the program that was loaded.
 func (x *Executable) Program() *Program { return x.p }
 
-// Backend is the device that it was loaded on.
+// Backend returns the device that the program was loaded on.
 func (x *Executable) Backend() Backend { return x.on }
 
-// ArenaUsed is the highest byte of the arena that any kernel was given, to compare
+// ArenaUsed returns the highest byte of the arena that any kernel was given, to compare
 // with Layout.Bytes.
 func (x *Executable) ArenaUsed() int64 { return x.image.Used() }
 
-// Arithmetic names what decides how the program's results are rounded: the device's,
-// with what was chosen when the program was loaded.
+// Arithmetic identifies what decides how the program's results are rounded: the device's
+// arithmetic, with any choices made when the program was loaded.
 func (x *Executable) Arithmetic() string {
 	if a, ok := x.image.(interface{ Arithmetic() string }); ok {
 		return a.Arithmetic()
@@ -78,8 +78,8 @@ func (x *Executable) Arithmetic() string {
 	return x.on.Arithmetic()
 }
 
-// Matmuls is a record of what computes each matmul, where that was chosen when the
-// program was loaded, and a text for people; nil and empty where there was no choice.
+// Matmuls returns a record of what computes each matmul, if that was chosen when the
+// program was loaded, and a readable text; nil and empty if there was no choice.
 func (x *Executable) Matmuls() (record []byte, text string) {
 	if m, ok := x.image.(interface{ Matmuls() ([]byte, string) }); ok {
 		return m.Matmuls()
@@ -87,7 +87,7 @@ func (x *Executable) Matmuls() (record []byte, text string) {
 	return nil, ""
 }
 
-// Observe sets who watches the runs from now on; nil for nobody.
+// Observe sets the observer of the runs from now on; nil for none.
 func (x *Executable) Observe(o *Observer) { x.image.Observe(o) }
 
 // Hold keeps the device awake between runs until release is called; it suits
@@ -109,8 +109,8 @@ func (x *Executable) Run(fn string, slot int) error {
 // Sync waits for all runs and reports what went wrong in them.
 func (x *Executable) Sync() error { return x.image.Sync() }
 
-// Input is the buffer of an input in a slot, once the runs that read the slot
-// are done; ok is false if there is none.
+// Input returns the buffer of an input in a slot, once the runs that read the slot are
+// done; ok is false if there is none.
 func (x *Executable) Input(slot int, name string) (t Tensor, ok bool) {
 	i := slices.IndexFunc(x.p.Inputs, func(v *graph.Value) bool { return v.Name == name })
 	if i < 0 {
@@ -119,7 +119,7 @@ func (x *Executable) Input(slot int, name string) (t Tensor, ok bool) {
 	return view(x.p.Inputs[i].Type, name, x.image.Input(slot), x.p.Layout.Input[name].Offset), true
 }
 
-// Output is a result of a function, valid until the next run. A result that is an
+// Output returns a result of a function, valid until the next run. A result that is an
 // input, or a view of one, is read in place.
 func (x *Executable) Output(fn, name string) (Tensor, error) {
 	f := x.p.Func(fn)
@@ -144,7 +144,7 @@ func (x *Executable) Output(fn, name string) (Tensor, error) {
 	return view(v.Type, name, x.image.Outputs(), l.Output[fn+"/"+name].Offset), nil
 }
 
-// OutputF32 are the elements of an F32 result, as [Executable.Output] gives it.
+// OutputF32 returns the elements of an F32 result, as [Executable.Output] does.
 func (x *Executable) OutputF32(fn, name string) ([]float32, error) {
 	t, err := x.Output(fn, name)
 	if err != nil {

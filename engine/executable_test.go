@@ -81,9 +81,9 @@ func run(t *testing.T, r *engine.Executable, fns ...string) {
 	}
 }
 
-// allocations is how many objects every call of f allocates. The least of a few
-// counts is free of what the Go runtime allocates now and then, threads for
-// workers that wake up, on a busy machine; what f itself allocates is in each.
+// allocations returns how many objects each call of f allocates. The minimum of a few
+// counts excludes what the Go runtime allocates now and then on a busy machine, such as
+// threads for workers that wake up; what f itself allocates is in every count.
 func allocations(f func()) float64 {
 	least := testing.AllocsPerRun(5, f)
 	for range 9 {
@@ -137,7 +137,7 @@ func TestWorkersDoNotChangeResults(t *testing.T) {
 	}
 }
 
-// The arena's plan covers what kernels are given, to the byte.
+// The planned arena covers what kernels are given, to the byte.
 func TestArenaIsWhatWasPlanned(t *testing.T) {
 	for _, accumulation := range []int{1, 2} {
 		r := load(t, small(accumulation), graph.F32, 1)
@@ -147,8 +147,8 @@ func TestArenaIsWhatWasPlanned(t *testing.T) {
 	}
 }
 
-// A kernel's complaint about the data names the layer and reaches the caller,
-// and the next run starts afresh.
+// A kernel's complaint about the data names the layer and reaches the caller, and the
+// next run starts afresh.
 func TestRunReportsBadData(t *testing.T) {
 	r := load(t, small(1), graph.F32, 2)
 	ids, _ := r.Input(0, "ids")

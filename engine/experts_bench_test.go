@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// feedForward is forward and backward of a layer d -> 4d -> d on n tokens; with
+// feedForward is the forward and backward pass of a layer d -> 4d -> d on n tokens; with
 // experts > 1 a token goes to one of them.
 func feedForward(n, d, experts int) engine.Training {
 	return engine.Training{

@@ -21,7 +21,7 @@ func formatted(rule engine.Rule, mode graph.RoundingMode, accumulation int) engi
 	return tr
 }
 
-// The states of the program have the bytes that docs/memory.md has for each weight.
+// The program's states have the sizes that docs/memory.md gives for each weight.
 func TestBytesOfFormats(t *testing.T) {
 	for _, rule := range narrowRules {
 		for i := range 2 * len(modes) {
@@ -144,8 +144,8 @@ func TestRoundedUpdates(t *testing.T) {
 	}
 }
 
-// Steps far below what 16 bits resolve are not lost: after many updates weights are
-// where those of float32 are, on average (stochastic) or each (compensated).
+// Steps far below the resolution of 16 bits are not lost: after many updates weights are
+// where float32 would have them, on average (stochastic) or each (compensated).
 func TestSmallStepsCount(t *testing.T) {
 	const updates, rate = 64, 1e-5 // weights are about 0.05, their spacing about 2e-4
 	final := func(mode graph.RoundingMode) (moved []float64) {

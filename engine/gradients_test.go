@@ -19,9 +19,9 @@ func narrowSums(rule engine.Rule, mode graph.RoundingMode, accumulation int) eng
 	return tr
 }
 
-// Gradients of matrices are nowhere kept in float32: neither their sums over micro-batches nor
-// what waits for the norm. Updates do not depend on the workers, allocate nothing, and take what
-// was planned; the random bits of sums depend on the seed.
+// Gradients of matrices are kept in float32 nowhere: neither their sums over micro-batches nor
+// those that wait for the norm. Updates do not depend on the workers, allocate nothing, and use
+// the planned memory; the random bits of sums depend on the seed.
 func TestGradientsIn16Bits(t *testing.T) {
 	for _, rule := range narrowRules {
 		for _, mode := range modes {
@@ -90,8 +90,8 @@ func TestGradientsForTheNorm(t *testing.T) {
 	}
 }
 
-// summed adds up one gradient micro times, with noise of the given size, in 16 bits, and gives
-// the error relative to the exact sum, and by how much the sum is too large.
+// summed adds up one gradient micro times in 16 bits, with noise of the given size, and
+// returns the error relative to the exact sum, and by how much the sum is too large.
 func summed(t *testing.T, micro int, noise float64, rounding graph.RoundingMode) (rms, bias float64) {
 	const n = 1 << 13
 	b := graph.NewBuilder("sum")
@@ -141,16 +141,17 @@ func summed(t *testing.T, micro int, noise float64, rounding graph.RoundingMode)
 	return math.Sqrt(square / size), along / of
 }
 
-// A sum of micro-batches in 16 bits rounded at random is right on average, however many there
-// are; rounded to the nearest it is nearer for a few, and stands still after some hundred. The
-// figures of docs/memory.md: go test ./engine -run TestSumsIn16Bits -v.
+// A sum of micro-batches in 16 bits with stochastic rounding is right on average, however many
+// there are; rounded to nearest it is closer for a few, and stops growing after some hundred.
+// For the figures in docs/memory.md: go test ./engine -run TestSumsIn16Bits -v.
 func TestSumsIn16Bits(t *testing.T) {
 	for _, noise := range []float64{0, 1, 10} {
 		for _, micro := range []int{4, 16, 64, 256, 1024} {
 			random, bias := summed(t, micro, noise, graph.Stochastic)
 			nearest, off := summed(t, micro, noise, graph.Exact)
 			t.Logf("%4d micro-batches, noise %2g: at random %.2f %% (bias %+.2f %%), to the nearest %.2f %% (bias %+.2f %%)", micro, noise, 100*random, 100*bias, 100*nearest, 100*off)
-			// Each rounding is off by less than one unit, a 2^-7 of the sum at most; they are independent.
+			// Each rounding is off by less than one unit, at most 2^-7 of the sum; they are
+			// independent.
 			if most := 0x1p-7 * math.Sqrt(float64(micro)); random > most/3 {
 				t.Errorf("%d micro-batches, noise %g: sums are off by %.3g, want %.3g", micro, noise, random, most/3)
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
-// A guard is asked for every state before it changes, and until then a state can be read
-// as it was when the guard was set; an error of the guard's ends the run, and the states
-// that it was asked for are as they were.
+// A guard is called for every state before it changes, and until then a state can be read
+// as it was when the guard was set; an error of the guard ends the run, and the states it
+// was called for are unchanged.
 func TestGuardIsAskedBeforeStatesChange(t *testing.T) {
 	for _, on := range []engine.Backend{backend.CPU(2), refdevice.Backend{}} {
 		for _, fns := range [][]string{{engine.FuncStep}, {engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate}} {
@@ -114,7 +114,7 @@ func accumulationOf(r *engine.Executable) int {
 	return 1
 }
 
-// states are copies of all states.
+// states returns copies of all states.
 func states(t *testing.T, x *engine.Executable) (all []engine.Tensor) {
 	t.Helper()
 	for _, s := range x.Program().States {

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Rule is how an optimizer makes an update of a gradient.
+// Rule is how an optimizer computes an update from a gradient.
 type Rule string
 
 // The rules.
@@ -15,19 +15,19 @@ const (
 	AdamW     Rule = "adamw"
 	AdamW8bit Rule = "adamw8bit" // AdamW whose moments have 8 bits
 	Lion      Rule = "lion"
-	Adafactor Rule = "adafactor" // second moments of matrices by rows and columns alone
-	Muon      Rule = "muon"      // steps of matrices are orthogonal; the rest has AdamW
+	Adafactor Rule = "adafactor" // second moments of matrices only by rows and columns
+	Muon      Rule = "muon"      // steps of matrices are orthogonal; other weights use AdamW
 )
 
-// The constants of Adafactor are those of its authors, without a first moment and with
-// the learning rate as it is given.
+// The constants of Adafactor are its authors', without a first moment and with the
+// learning rate as configured.
 const (
 	adafactorDecay, adafactorClip = 0.8, 1
 	// AdafactorEps is added to each square: a mean of squares is never smaller.
 	AdafactorEps = 1e-30
 )
 
-// muonMomentum is that of Muon's authors.
+// muonMomentum is the value of Muon's authors.
 const muonMomentum = 0.95
 
 // ClipNorm is the norm by which gradients are clipped.
@@ -53,10 +53,10 @@ const Least8bit = 4096
 
 // Optimizer is a rule with global-norm clipping.
 type Optimizer struct {
-	// Rule is empty for AdamW.
+	// Rule is the optimizer's rule; empty means AdamW.
 	Rule                           Rule
 	Beta1, Beta2, Eps, WeightDecay float64
-	// MaxGradNorm is the norm that gradients are clipped to; 0 is no clipping.
+	// MaxGradNorm is the norm that gradients are clipped to; 0 means no clipping.
 	MaxGradNorm float64
 	// Clip is which norm that is.
 	Clip ClipNorm
@@ -70,16 +70,16 @@ type Optimizer struct {
 	// Offload keeps the states of large weights in the host's memory, as far as a step
 	// works on them element by element; see [Offloadable].
 	Offload bool
-	// GroupLR multiplies the learning rate of the weights of a group.
+	// GroupLR multiplies the learning rate of a group's weights.
 	GroupLR map[string]float64
 }
 
-// LeastOffloaded is the number of elements from which a weight has its states in the host's
-// memory: those of smaller ones take next to nothing, and a copy of them more time than its
-// bytes.
+// LeastOffloaded is the number of elements from which a weight's states are kept in the
+// host's memory: smaller ones need next to nothing, and copying them is dominated by the
+// overhead of a copy.
 const LeastOffloaded = 16 << 10
 
-// Offloadable is why the states of a rule cannot be offloaded; nil: they can.
+// Offloadable returns why the states of a rule cannot be offloaded; nil: they can.
 func (r Rule) Offloadable() error {
 	switch r {
 	case Adafactor:
@@ -90,7 +90,7 @@ func (r Rule) Offloadable() error {
 	return nil
 }
 
-// narrow is which weights are kept in 16 bits, nil for none.
+// narrow returns which weights are kept in 16 bits, nil for none.
 func (o *Optimizer) narrow() func(s *graph.State) bool {
 	if o.Round.Mode == graph.Exact {
 		return nil
@@ -98,8 +98,8 @@ func (o *Optimizer) narrow() func(s *graph.State) bool {
 	return func(s *graph.State) bool { return s.Role == graph.Weight && s.Decay && len(s.Type.Shape) > 1 }
 }
 
-// LeastBytes is the least that a trained weight takes with what the rule keeps of it, in
-// bytes an element.
+// LeastBytes is the least memory of a trained weight and of the states that the rule
+// keeps for it, in bytes per element.
 func (o *Optimizer) LeastBytes() float64 {
 	moments := map[Rule]float64{Lion: 4, AdamW8bit: 2, Adafactor: 0, Muon: 4}
 	kept, ok := moments[o.Rule]
@@ -109,14 +109,14 @@ func (o *Optimizer) LeastBytes() float64 {
 	if o.Round.Mode == graph.Stochastic {
 		return kept + 2
 	}
-	return kept + 4 // what compensation keeps makes up for the narrower weight
+	return kept + 4 // compensation keeps what the narrower weight saves
 }
 
-// scalars are what the steps of all weights have in common.
+// scalars are the values that the steps of all weights share.
 type scalars struct{ lr, gscale, now, ok *graph.Value }
 
-// step emits the rule's step for one weight. zero says that the gradient is a state,
-// to be cleared.
+// step emits the rule's step for one weight. zero means that the gradient is a state, to
+// be cleared.
 func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c scalars) {
 	s := w.State
 	decay, rate := 0.0, 1.0
@@ -183,8 +183,8 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 	b.Emit(op, append(in, scalars...)...)
 }
 
-// matrices is the shape in which Muon sees a weight: [R, C] or [N, R, C]; nil: it is for
-// AdamW, as tables, heads and vectors are.
+// matrices returns the shape in which Muon sees a weight: [R, C] or [N, R, C]; nil if
+// AdamW updates it, as it does tables, heads and vectors.
 func matrices(s *graph.State) graph.Shape {
 	dims := s.Type.Shape
 	if !s.Decay || len(dims) < 2 || s.Part == graph.Outer {
@@ -200,8 +200,8 @@ func matrices(s *graph.State) graph.Shape {
 	return shape
 }
 
-// muon emits Muon's step for one weight, which descends along x: its decay is not
-// multiplied by the rate of its shape.
+// muon emits Muon's step for one weight, which descends along x. Decay is not multiplied
+// by the rate that depends on the weight's shape.
 func (o *Optimizer) muon(b *graph.Builder, w, grad *graph.Value, zero bool, c scalars, op graph.SGD) {
 	s, shape := w.State, matrices(w.State)
 	m := b.State(companion(s, Moment1, s.Type.With(graph.F32), graph.Moment))

@@ -31,20 +31,20 @@ type Func struct {
 	Blocks []pass.Recompute
 }
 
-// Span is a range of bytes.
+// Span is a byte range.
 type Span struct{ Offset, Bytes int64 }
 
-// Layout is the arena of a program: four consecutive regions. After it comes the host's
-// memory of what is offloaded: states, then the activations of one function.
+// Layout is the arena of a program: four consecutive regions. The host's memory for
+// offloaded data follows: states, then the activations of one function.
 type Layout struct {
 	States, Inputs, Outputs, Temps Span
 	Host                           Span
-	// Activations are those of Host that activations have.
+	// Activations are the bytes of Host that hold activations.
 	Activations int64
-	// State, Input and Output are the places of the named tensors within their
-	// region (an input's within each slot; an output's name is "function/name").
+	// State, Input and Output are the places of the named tensors within their region (an
+	// input's within each slot; an output's name is "function/name").
 	State, Input, Output map[string]Span
-	// InputStride is the distance of the input slots.
+	// InputStride is the distance between the input slots.
 	InputStride int64
 	// Bytes is the whole arena, without Host.
 	Bytes int64
@@ -59,16 +59,16 @@ type Program struct {
 	Layout Layout
 	// Untrained are the weights that the loss does not depend on.
 	Untrained []string
-	// Shards are what the ranks have of an optimizer that they share; nil: they do not.
+	// Shards describes how ranks share the optimizer; nil: they do not.
 	Shards *Shards
 	// Watched means that a device makes ready to call a [Watch] in the middle of a run: later it
 	// takes no memory for that.
 	Watched bool
 }
 
-// CompileOptions steer the passes.
+// CompileOptions control the passes.
 type CompileOptions struct {
-	// Traits are those of the device; nil stands for the processor's.
+	// Traits are the device's traits; nil stands for the processor's.
 	Traits *Traits
 	// ComputeDType is the 16-bit type of mixed precision; graph.F32 for none.
 	ComputeDType graph.DType
@@ -87,16 +87,16 @@ type CompileOptions struct {
 	Watched bool
 	// Slices is in how many parts RecomputeSlices computes a block.
 	Slices int
-	// Price is what a node takes, in seconds, for RecomputeAuto and OffloadActivations; nil: see
-	// [pass.Unit].
+	// Price returns the time of a node, in seconds, for RecomputeAuto and OffloadActivations;
+	// nil: see [pass.Unit].
 	Price func(n *graph.Node) float64
-	// Cache, when set, keeps what compiling this makes for programs that share it, and has what
-	// they made. Of names the training step: in one Cache equal names are equal steps.
+	// Cache, when set, keeps results of this compilation for programs that share it, and
+	// supplies theirs. Of names the training step: in one Cache equal names are equal steps.
 	Cache *Cache
 	Of    any
 	// Times, when set, is called with the time that each pass over a function took.
 	Times func(pass string, d time.Duration)
-	// Context ends compiling between two steps of it; nil: nothing does.
+	// Context, when it ends, ends compiling between two of its steps; nil: nothing does.
 	Context context.Context
 	// Verify checks every invariant after each pass.
 	Verify bool
@@ -109,7 +109,7 @@ type CompileOptions struct {
 	Skip func(pass string) bool
 }
 
-// passes are the options of the passes.
+// passes returns the options of the passes.
 func (o *CompileOptions) passes() pass.Options {
 	return pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip, Times: o.Times}
 }
@@ -130,7 +130,7 @@ func compile(sources []*source, o CompileOptions) (*Program, error) {
 	return p, p.layOut()
 }
 
-// traits are those of the device, of the processor where none is named.
+// traits returns the device's traits, the processor's if no device is named.
 func (o *CompileOptions) traits() Traits {
 	if o.Traits != nil {
 		return *o.Traits
@@ -141,7 +141,7 @@ func (o *CompileOptions) traits() Traits {
 // layOut collects states and inputs and assigns the regions.
 func (p *Program) layOut() error {
 	states := map[string]*graph.State{}
-	var parts []*graph.State // of others
+	var parts []*graph.State // parts of other states
 	inputs := map[string]*graph.Value{}
 	for _, f := range p.Funcs {
 		for _, v := range f.F.States {
@@ -244,7 +244,7 @@ func (p *Program) Align(n int64) int64 {
 	return (n + a - 1) / a * a
 }
 
-// Region is a part of the arena, or the host's memory of what is offloaded.
+// Region is a part of the arena, or the host's memory for what is offloaded.
 type Region int
 
 // The regions.
@@ -257,23 +257,23 @@ const (
 	Regions // how many there are
 )
 
-// Region is the place of a region; that of the inputs has all slots.
+// Region returns the place of a region; the inputs' includes all slots.
 func (l *Layout) Region(r Region) Span {
 	return [...]Span{l.States, l.Inputs, l.Outputs, l.Temps, l.Host}[r]
 }
 
-// Slot is the place of the inputs of a slot.
+// Slot returns the place of the inputs of a slot.
 func (l *Layout) Slot(slot int) Span {
 	return Span{l.Inputs.Offset + int64(slot)*l.InputStride, l.InputStride}
 }
 
-// Place is the place of a value within its region; of an input, within each slot.
+// Place is the place of a value within its region; an input's is within each slot.
 type Place struct {
 	Region Region
 	Span
 }
 
-// regionOf is where a state is.
+// regionOf returns the region of a state.
 func regionOf(s *graph.State) Region {
 	if s.Offloaded {
 		return Host
@@ -281,7 +281,7 @@ func regionOf(s *graph.State) Region {
 	return States
 }
 
-// Place is the place of v of f.
+// Place returns the place of v of f.
 func (p *Program) Place(f *Func, v *graph.Value) (Place, error) {
 	l := &p.Layout
 	bytes := v.Type.Bytes()
@@ -314,8 +314,8 @@ func (p *Program) Place(f *Func, v *graph.Value) (Place, error) {
 	return in(Temps, Span{off, bytes})
 }
 
-// End is the first byte of the arena after p, in the last slot where it is an
-// input, rounded up to the next tensor; 0 outside of the arena.
+// End returns the first byte of the arena after at, in the last slot for an input,
+// rounded up to the next tensor; 0 outside the arena.
 func (p *Program) End(at Place) int64 {
 	if at.Region == Host {
 		return 0
@@ -327,7 +327,7 @@ func (p *Program) End(at Place) int64 {
 	return base + at.Offset + p.Align(at.Bytes)
 }
 
-// Func is the function called name, or nil.
+// Func returns the function called name, or nil.
 func (p *Program) Func(name string) *Func {
 	for _, f := range p.Funcs {
 		if f.Name == name {

@@ -76,7 +76,7 @@ func TestPicturesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Recomputing changes no bit of any state; running statistics move once an update.
+// Recomputing changes no bit of any state; running statistics change once per update.
 func TestRecomputeChangesNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		want := map[string][]byte{}

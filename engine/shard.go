@@ -9,24 +9,24 @@ import (
 )
 
 // Sharding divides the optimizer among ranks, which exchange their gradients: each keeps
-// the moments of its parts of the weights, and updates those (ZeRO, stage 1: Rajbhandari et
-// al. 2020, arXiv:1910.02054). The update then takes the norm of all gradients from
-// [StateNorm], and whoever runs it spreads the weights.
+// the moments of its parts of the weights, and updates those parts (ZeRO, stage 1:
+// Rajbhandari et al. 2020, arXiv:1910.02054). The update then takes the global gradient
+// norm from [StateNorm], and the caller distributes the updated weights.
 type Sharding struct{ Rank, World int }
 
-// StateNorm is the state from which a sharded update takes the norm of all gradients, F32.
+// StateNorm is the state from which a sharded update takes the global gradient norm, F32.
 const StateNorm = "update.grad_norm"
 
-// Shards are what the ranks of a program with a [Sharding] have, by rank.
+// Shards describes what each rank of a program with a [Sharding] has.
 type Shards struct {
 	// Trained are the weights that are updated.
 	Trained []*graph.State
-	// Weights are the parts of the trained weights that a rank updates: of those whose
-	// gradients are exchanged together ([Program.Buckets]) about as much as the others.
+	// Weights are the parts of the trained weights that each rank updates: about the same
+	// amount of each bucket ([Program.Buckets]).
 	Weights [][]Part
-	// Moments are those that a rank keeps, Whole all of them as one process would.
-	// A state of the one that is smaller than that of its name in the other is the part
-	// that begins at its From.
+	// Moments are the moments that each rank keeps, Whole all of them as a single process
+	// would. A state of Moments that is smaller than its namesake in Whole is the part of
+	// it that begins at its From.
 	Moments [][]*graph.State
 	Whole   []*graph.State
 }
@@ -37,16 +37,16 @@ type Part struct {
 	From, Elems int64
 }
 
-// Grain says how a state may be divided: at multiples of so many elements, or not at all
-// where it has no more. Bytes is the memory of an element to whoever has it.
+// Grain says how a state may be divided: at multiples of Elems elements, or not at all if
+// it has no more. Bytes is the memory of an element on the rank that has it.
 type Grain struct {
 	Elems int64
 	Bytes float64
 }
 
-// Divide gives each of so many ranks about the same bytes of each list of states, in order,
-// and at most one part of each state. The first rank has the most of all. It depends on its
-// operands alone.
+// Divide gives each rank about the same number of bytes of each list of states, in order,
+// and at most one part of each state. The first rank has the most. It depends only on its
+// operands.
 func Divide(lists [][]*graph.State, world int, of func(*graph.State) Grain) [][]Part {
 	ranks, loads := make([][]piece, world), make([]float64, world)
 	index := 0
@@ -80,7 +80,7 @@ type piece struct {
 
 // divide gives the states of a list, the first of which has an index, to ranks with loads.
 func divide(states []*graph.State, index int, of func(*graph.State) Grain, loads []float64, give func(rank int, p piece)) {
-	// What stays whole goes, the largest first, to whoever has least.
+	// States that stay whole go, largest first, to the rank with the least.
 	var whole, divided []int
 	rest := 0.0
 	for i, s := range states {
@@ -103,13 +103,13 @@ func divide(states []*graph.State, index int, of func(*graph.State) Grain, loads
 		}
 		give(least, piece{Part{states[i], 0, states[i].Type.Shape.Elems()}, index + i})
 	}
-	// The rest raises all ranks to one level, one rank after the other.
+	// The others raise all ranks to one level, one rank after the other.
 	level := levelOf(loads, rest)
 	lack := make([]float64, len(loads))
 	for r := range lack {
 		lack[r] = max(0, level-loads[r])
 	}
-	due, given, rank := lack[0], 0.0, 0 // bytes up to this rank
+	due, given, rank := lack[0], 0.0, 0 // bytes up to and including this rank
 	for _, i := range divided {
 		g, n := of(states[i]), states[i].Type.Shape.Elems()
 		for from := int64(0); from < n; {
@@ -132,7 +132,7 @@ func divide(states []*graph.State, index int, of func(*graph.State) Grain, loads
 
 func bytesOf(s *graph.State, g Grain) float64 { return float64(s.Type.Shape.Elems()) * g.Bytes }
 
-// levelOf is the level to which so many bytes more raise the lowest of the loads.
+// levelOf is the level to which the given bytes raise the lowest of the loads.
 func levelOf(loads []float64, bytes float64) float64 {
 	sorted := slices.Sorted(slices.Values(loads))
 	for n, load := range sorted { // n of them are lower
@@ -144,8 +144,8 @@ func levelOf(loads []float64, bytes float64) float64 {
 	return sorted[len(sorted)-1] + bytes/float64(len(sorted))
 }
 
-// sharded adds the update of a rank to a program with the functions of micro-batches: that of
-// its parts of the trained weights.
+// sharded adds the update of a rank, of its parts of the trained weights, to a program with
+// the functions of micro-batches.
 func (t *Training) sharded(trained []*graph.State, micro []*Func, s *Shards) func(b *graph.Builder, rank int) {
 	o := &t.Optimizer
 	s.Trained = trained
@@ -190,8 +190,8 @@ func (t *Training) sharded(trained []*graph.State, micro []*Func, s *Shards) fun
 	return func(b *graph.Builder, rank int) { emit(b, s.Weights[rank]) }
 }
 
-// window is the part of a state as a state in its place; the state itself if that is all of
-// it.
+// window returns the part of a state as a state in its place; the state itself if the part
+// is all of it.
 func window(s *graph.State, p Part) *graph.State {
 	if p.Elems == s.Type.Shape.Elems() {
 		return s
@@ -202,9 +202,9 @@ func window(s *graph.State, p Part) *graph.State {
 	return &w
 }
 
-// grain is how ranks may divide a weight: an update that works element by element, in
-// whole chunks of the sum of squares. Each rank has the sum of its gradients, in float32,
-// and the moments.
+// grain says how ranks may divide a weight: an element-by-element update, in whole chunks
+// of the sum of squares. Each rank has the sum of its gradients, in float32, and the
+// moments.
 func (o *Optimizer) grain(s *graph.State) Grain {
 	g := Grain{graph.NormChunk, 4 + o.kept(s)}
 	switch {
@@ -216,7 +216,7 @@ func (o *Optimizer) grain(s *graph.State) Grain {
 	return g
 }
 
-// kept is about how many bytes of state the rule has for an element of a weight.
+// kept is about how many bytes of state the rule keeps per element of a weight.
 func (o *Optimizer) kept(s *graph.State) (bytes float64) {
 	n := s.Type.Shape.Elems()
 	switch {

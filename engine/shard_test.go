@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Every element of every state has one rank, parts begin where they may, and the loads
-// differ by no more than what cannot be divided.
+// Every element of every state belongs to one rank, parts begin only where they may, and
+// the loads differ by no more than what cannot be divided.
 func TestDivide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.IntRange(1, 9).Draw(t, "ranks")

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// State is the declaration of a state, nil if the program has none with that name.
+// State returns the declaration of a state, nil if the program has none with that name.
 func (p *Program) State(name string) *graph.State {
 	i := slices.IndexFunc(p.States, func(s *graph.State) bool { return s.Name == name })
 	if i < 0 {
@@ -19,7 +19,7 @@ func (p *Program) State(name string) *graph.State {
 	return p.States[i]
 }
 
-// ReadState copies a state into dst, which has its size.
+// ReadState copies a state into dst, which must have its size.
 func (x *Executable) ReadState(name string, dst []byte) error {
 	at, err := x.stateAt(name, len(dst))
 	if err != nil {
@@ -28,10 +28,10 @@ func (x *Executable) ReadState(name string, dst []byte) error {
 	return x.image.Read(dst, at)
 }
 
-// Guard sets who is asked before states change, in runs or by writing to them; nil for
-// nobody. It is given their names, returns when they may change, and ends the run or the
-// write by an error. With [Executable.Peek], states can be read as they are now while
-// runs go on: whoever is asked keeps a copy of what was not read yet, or lets the run wait.
+// Guard sets the function that is called before states change, in runs or by writes; nil
+// for none. It gets their names, returns when they may change, and ends the run or the
+// write with an error. With [Executable.Peek], states can be read as they are now while
+// runs go on: the guard copies whatever was not read yet, or makes the run wait.
 func (x *Executable) Guard(before func(states []string) error) {
 	x.guard = before
 	x.image.Guard(before)
@@ -50,7 +50,7 @@ func (x *Executable) Peek(name string, from int64, dst []byte) error {
 	return x.image.Peek(dst, x.p.StateAt(s)+from)
 }
 
-// WriteState copies src, which has its size, into a state.
+// WriteState copies src, which must have the state's size, into a state.
 func (x *Executable) WriteState(name string, src []byte) error {
 	at, err := x.stateAt(name, len(src))
 	if err != nil {
@@ -87,7 +87,7 @@ func (x *Executable) WritePart(p Part, src []byte) error {
 	return x.image.Write(at, src)
 }
 
-// partAt is the place of a part of a state in the arena.
+// partAt returns the place of a part of a state in the arena.
 func (x *Executable) partAt(p Part, bytes int) (int64, error) {
 	s := p.State
 	at, err := x.stateAt(s.Name, int(s.Type.Bytes()))
@@ -98,7 +98,7 @@ func (x *Executable) partAt(p Part, bytes int) (int64, error) {
 	return at + p.From*width, err
 }
 
-// stateAt is the place of the state in the arena, or after it.
+// stateAt returns the place of a state in the arena, or past its end.
 func (x *Executable) stateAt(name string, bytes int) (int64, error) {
 	s := x.p.State(name)
 	if s == nil {
@@ -110,12 +110,12 @@ func (x *Executable) stateAt(name string, bytes int) (int64, error) {
 	return x.p.StateAt(s), nil
 }
 
-// StateAt is where a state begins, as [Image.Read] counts.
+// StateAt returns where a state begins, as [Image.Read] counts.
 func (p *Program) StateAt(s *graph.State) int64 {
 	return p.Layout.Region(regionOf(s)).Offset + p.Layout.State[s.Name].Offset
 }
 
-// ClearState makes every element of a state zero.
+// ClearState sets every element of a state to zero.
 func (x *Executable) ClearState(name string) error {
 	s := x.p.State(name)
 	if s == nil {
@@ -157,7 +157,7 @@ func (x *Executable) ScanState(name string, see func(part Tensor) (goOn bool)) e
 	return nil
 }
 
-// State is a copy of a state.
+// State returns a copy of a state.
 func (x *Executable) State(name string) (Tensor, error) {
 	s := x.p.State(name)
 	if s == nil {
@@ -167,7 +167,7 @@ func (x *Executable) State(name string) (Tensor, error) {
 	return t, x.ReadState(name, t.Data)
 }
 
-// SetState copies t into the state with its name.
+// SetState copies t into the state of its name.
 func (x *Executable) SetState(t Tensor) error { return x.WriteState(t.Name, t.Data) }
 
 func newTensor(s *graph.State) Tensor {
@@ -191,7 +191,7 @@ func (x *Executable) SetFloats(name string, elems []float32) error {
 	return x.SetState(t)
 }
 
-// beyondF16 is the least number that F16 rounds to infinity.
+// beyondF16 is the smallest number that F16 rounds to infinity.
 const beyondF16 = 65520
 
 // numbers reports whether the elements of a format stand for real numbers.
@@ -222,7 +222,7 @@ func (x *Executable) ChangeState(name string, change func(elems []float32) error
 	return x.SetState(t)
 }
 
-// changeAll asks the guard for all states.
+// changeAll calls the guard for all states.
 func (x *Executable) changeAll() error {
 	if x.guard == nil {
 		return nil
@@ -234,8 +234,8 @@ func (x *Executable) changeAll() error {
 	return x.guard(names)
 }
 
-// Initialize gives every state its first value. Random values depend on seed
-// and the state's name alone.
+// Initialize gives every state its first value. Random values depend only on seed and the
+// state's name.
 func (x *Executable) Initialize(seed uint64) error {
 	if err := x.changeAll(); err != nil {
 		return err
@@ -269,7 +269,7 @@ func (x *Executable) Initialize(seed uint64) error {
 	return nil
 }
 
-// initializeWhole gives a state its first value whose elements share scales.
+// initializeWhole gives its first value to a state whose elements share scales.
 func (x *Executable) initializeWhole(s *graph.State, seed uint64) error {
 	full := *s
 	full.Type = s.Type.With(graph.F32)

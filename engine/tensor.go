@@ -14,22 +14,22 @@ type Tensor struct {
 	Data []byte
 }
 
-// F32 views the elements of an F32 tensor.
+// F32 returns a view of the elements of an F32 tensor.
 func (t Tensor) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/4)
 }
 
-// I32 views the elements of an I32 tensor.
+// I32 returns a view of the elements of an I32 tensor.
 func (t Tensor) I32() []int32 {
 	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/4)
 }
 
-// U16 views the elements of a 16-bit tensor.
+// U16 returns a view of the elements of a 16-bit tensor.
 func (t Tensor) U16() []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/2)
 }
 
-// Float64s are the elements of any tensor, which a float64 holds exactly.
+// Float64s returns the elements of any tensor; a float64 holds them exactly.
 func (t Tensor) Float64s() []float64 {
 	out := make([]float64, t.Type.Shape.Elems())
 	switch t.Type.DType {
@@ -50,8 +50,8 @@ func (t Tensor) Float64s() []float64 {
 	return out
 }
 
-// Floats are the elements of a floating-point or quantized tensor, a view of them where
-// they are F32.
+// Floats returns the elements of a floating-point or quantized tensor, as a view if they
+// are F32.
 func (t Tensor) Floats() []float32 {
 	if m, ok := t.Type.Quantized(); ok {
 		x := make([]float32, m.Elems())

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Mode is the function that a model is built for.
+// Mode is the kind of function that a model is built for.
 type Mode struct {
 	// Train enables dropout and the like.
 	Train bool
@@ -19,7 +19,7 @@ type Mode struct {
 	Variant string
 }
 
-// Variant is the name of the function fn for a variant.
+// Variant returns the name of the function fn for a variant.
 func Variant(fn, variant string) string {
 	if variant == "" {
 		return fn
@@ -46,17 +46,17 @@ type Objective struct {
 
 // Training describes a training step.
 type Training struct {
-	// Model builds the forward half. It is called for the training step and for
-	// the evaluation, of each variant.
+	// Model builds the forward half. It is called for the training step and for the
+	// evaluation of each variant.
 	Model func(b *graph.Builder, m Mode) Objective
-	// Variants are the shapes that a micro-batch can have (sequence lengths,
-	// say), by name: each gets functions of its own that share the states, of
-	// which it need not use all. None is one shape without a name.
+	// Variants are the shapes that a micro-batch can have (sequence lengths, say), by
+	// name: each gets functions of its own. They share the states, but need not use all
+	// of them. None means one shape without a name.
 	Variants []string
-	// Accumulation is the number of micro-batches of an update.
+	// Accumulation is the number of micro-batches in an update.
 	Accumulation int
 	Optimizer    Optimizer
-	// Frozen is the format of frozen matrices, as in [graph.State.FrozenAs].
+	// Frozen is the format of frozen matrices; see [graph.State.FrozenAs].
 	Frozen graph.DType
 	// LossScaling adds the state of dynamic loss scaling, for F16.
 	LossScaling *LossScaling
@@ -65,12 +65,12 @@ type Training struct {
 	Sharding *Sharding
 	// Eval adds the function "eval": the forward half without randomness.
 	Eval bool
-	// EvalInputs gives "eval" inputs of its own, named by [EvalInput]: its
-	// micro-batches have other sizes than those of training.
+	// EvalInputs gives "eval" its own inputs, named by [EvalInput]: its micro-batches
+	// have different sizes from those of training.
 	EvalInputs bool
 }
 
-// EvalInput is the name of an input of "eval" where it has its own.
+// EvalInput returns the name of an input of "eval" if it has its own.
 func EvalInput(name string) string { return "eval." + name }
 
 // LossScaling keeps small F16 gradients from vanishing: the loss is multiplied
@@ -85,7 +85,7 @@ type LossScaling struct {
 // DefaultLossScaling starts at 2^16 like PyTorch's GradScaler.
 var DefaultLossScaling = LossScaling{Initial: 65536, Growth: 2, Backoff: 0.5, Interval: 2000}
 
-// The names of the functions, inputs, outputs and states that training adds.
+// Names of the functions, inputs, outputs and states that training adds.
 const (
 	FuncStep   = "step"   // a whole update: one micro-batch (accumulation 1)
 	FuncMicro  = "micro"  // one micro-batch of several
@@ -94,7 +94,7 @@ const (
 
 	InputInvWeight = "inv_weight" // F32: 1 / total weight of the update's micro-batches
 	InputLR        = "lr"         // F32
-	InputMicro     = "micro"      // F32 [Accumulation]: 1 at the place of the micro-batch, else 0; of FuncMicro
+	InputMicro     = "micro"      // F32 [Accumulation], of FuncMicro: 1 at the index of the micro-batch, else 0
 
 	OutputLoss     = "loss"      // F32: the micro-batch's share of the update's objective
 	OutputSum      = "loss_sum"  // F32: Objective.Sum
@@ -136,13 +136,13 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	})
 }
 
-// trainingStep is a training step before it is compiled, with what is known once the optimizer was
+// trainingStep is a training step before it is compiled, with what is known once the optimizer is
 // added.
 type trainingStep struct {
 	Training
 	sources []*source
-	// Variants may have weights of their own: what is trained is what any of
-	// them reaches.
+	// Variants may have weights of their own: a weight is trained if any variant reaches
+	// it.
 	unreached []string
 	trained   []*graph.State
 	known     map[string]bool
@@ -183,7 +183,7 @@ func newTrainingStep(t Training) (*trainingStep, error) {
 	return s, nil
 }
 
-// optimize appends to a micro-batch what becomes of its gradients.
+// optimize appends to a micro-batch what is done with its gradients.
 func (s *trainingStep) optimize(b *graph.Builder, params, grads []*graph.Value) {
 	params, grads, missing := reached(params, grads)
 	s.unreached = append(s.unreached, missing...)
@@ -216,7 +216,7 @@ func (s *trainingStep) compile(o CompileOptions) (*Program, error) {
 	return p, nil
 }
 
-// variants are the shapes of a micro-batch, one without a name where none has one.
+// variants returns the shapes of a micro-batch: one without a name if none is named.
 func (t *Training) variants() []string {
 	if len(t.Variants) == 0 {
 		return []string{""}
@@ -224,14 +224,14 @@ func (t *Training) variants() []string {
 	return t.Variants
 }
 
-// CompileEvaluation compiles only the functions "eval" of a training step, as they
-// are there, without the states that only training needs.
+// CompileEvaluation compiles only the "eval" functions of a training step, without the
+// states that only training needs.
 func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
 	o.Cache = nil
 	return compile(t.evaluations(), o)
 }
 
-// evaluations build the forward half of each variant without randomness.
+// evaluations returns the forward half of each variant, without randomness.
 func (t *Training) evaluations() (list []*source) {
 	for _, variant := range t.variants() {
 		list = append(list, &source{build: func([]*Func) *pass.Unit {
@@ -261,7 +261,7 @@ func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
 	return compile(list, o)
 }
 
-// forwardBackward is the function that computes the loss and its gradients.
+// forwardBackward returns the function that computes the loss and its gradients.
 func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
 	name := FuncStep
 	if t.Accumulation > 1 {
@@ -334,12 +334,12 @@ func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []str
 	return p, g, untrained
 }
 
-// gradientOf is the state that the gradients of s are added up in.
+// gradientOf returns the state in which the gradients of s are added up.
 func (t *Training) gradientOf(s *graph.State) *graph.State {
 	return companion(s, Gradient, s.Type.With(t.kept(s)), graph.Gradient)
 }
 
-// kept is the format in which gradients of s are kept.
+// kept returns the format in which gradients of s are kept.
 func (t *Training) kept(s *graph.State) graph.DType {
 	if t.Optimizer.Gradients == graph.BF16 && len(s.Home().Type.Shape) > 1 {
 		return graph.BF16
@@ -348,8 +348,8 @@ func (t *Training) kept(s *graph.State) graph.DType {
 }
 
 // accumulate adds a micro-batch's gradient of s to those before it. In 16 bits the sum is
-// rounded at random: rounded to the nearest, it would stand still once a summand is less than
-// half of what its last bit means.
+// rounded stochastically: rounded to nearest, it would stop growing once a summand is less
+// than half a unit in its last place.
 func (t *Training) accumulate(b *graph.Builder, s *graph.State, grad *graph.Value) {
 	sum := t.gradientOf(s)
 	if sum.Type.DType == graph.BF16 {
@@ -359,8 +359,8 @@ func (t *Training) accumulate(b *graph.Builder, s *graph.State, grad *graph.Valu
 	b.Accumulate(b.State(sum), grad)
 }
 
-// companion is a state of the weight s, called prefix and its name. Of a part of a weight
-// it is the part of what is called so.
+// companion returns a state of the weight s, named prefix and its name. For a part of a
+// weight it is the corresponding part of the state of that name.
 func companion(s *graph.State, prefix string, t graph.Type, role graph.Role) *graph.State {
 	s0 := s.Home()
 	c := &graph.State{Name: prefix + s0.Name, Type: t, Role: role, From: s.From}
@@ -378,9 +378,9 @@ func (t *Training) scale(b *graph.Builder) *graph.Value {
 	return counter(b, StateScale, t.LossScaling.Initial)
 }
 
-// update emits clipping, the optimizer and the loss scale's next value. zero means
-// that the gradients are states, to be cleared; norm is that of all gradients where these are
-// not all.
+// update emits clipping, the optimizer and the loss scale's next value. zero means that the
+// gradients are states, to be cleared; norm is the global norm if these are not all the
+// gradients.
 func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool, norm *graph.Value) {
 	o := t.Optimizer
 	if !zero && t.LossScaling == nil && (o.MaxGradNorm == 0 || o.Clip == ClipPrevious) {
@@ -483,7 +483,7 @@ func (t *Training) nextScale(b *graph.Builder, scale, ok *graph.Value) *graph.Va
 	return b.Assign(scale, next)
 }
 
-// TrainedWeights are the states of role Weight that the program updates.
+// TrainedWeights returns the states of role Weight that the program updates.
 func (p *Program) TrainedWeights() []*graph.State {
 	var w []*graph.State
 	for _, s := range p.States {

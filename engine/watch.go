@@ -6,15 +6,15 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Watch follows what a run does to gradients, so that somebody can exchange those that it
-// has finished with while it goes on. Both functions get names of states and end the run by
-// an error; they are called from a goroutine of the device.
+// Watch follows what a run does to gradients, so that gradients can be exchanged as soon as
+// the run has finished with them. Both functions get names of states and can end the run
+// with an error; they are called from a goroutine of the device.
 type Watch struct {
-	// Begins returns when the run may use the gradients, which it has not used before.
+	// Begins returns when the run may use the gradients for the first time.
 	Begins func(gradients []string) error
-	// Ends is called when the run does not use the gradients any more. From then on
-	// [Executable.ReadPart] and [Executable.WritePart] reach them from any goroutine, up to the
-	// next run whose Begins returns for them.
+	// Ends is called when the run no longer uses the gradients. From then on
+	// [Executable.ReadPart] and [Executable.WritePart] can access them from any goroutine,
+	// until the next run whose Begins returns for them.
 	Ends func(gradients []string) error
 }
 
@@ -49,10 +49,11 @@ func (x *Executable) RunWatched(fn string, slot int, w *Watch) error {
 	return w.Ends(all)
 }
 
-// Uses are the gradients that a node is the first and the last of its function to use.
+// Uses lists the gradients of which a node is the first or the last user in its function.
 type Uses struct{ Begins, Ends []string }
 
-// GradientUses are those of each node of a function that reads or writes gradients.
+// GradientUses returns the uses of each node of a function that reads or writes
+// gradients.
 func GradientUses(f *graph.Func) map[*graph.Node]Uses {
 	first, last := map[string]*graph.Node{}, map[string]*graph.Node{}
 	for _, n := range f.Nodes {

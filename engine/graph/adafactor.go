@@ -3,7 +3,7 @@ package graph
 import "fmt"
 
 // Adafactor divides gradients by the root of their mean squares, of which a matrix keeps
-// the means of rows and of columns alone (Shazeer and Stern 2018, arXiv:1804.04235), and
+// only the means of rows and of columns (Shazeer and Stern 2018, arXiv:1804.04235), and
 // bounds the root mean square of what is left:
 //
 //	b = 1 - t^-Decay
@@ -14,9 +14,9 @@ import "fmt"
 //	w -= lr LRScale WeightDecay w
 //	w -= lr LRScale x
 //
-// A matrix is the last two dimensions; those before it are several matrices. Without
-// Factored there is one state v, of the shape of w, in the place of r c / mean(r), and
-// v = b v + (1-b) (g^2 + Eps).
+// A matrix is the last two dimensions; leading dimensions are several matrices. Without
+// Factored one state v, of the shape of w, replaces r c / mean(r), and v = b v + (1-b)
+// (g^2 + Eps).
 //
 // Its states are r and c, or v, its scalars lr, gscale, t (1 at the first step) and ok.
 type Adafactor struct {
@@ -51,8 +51,8 @@ func FactorTypes(w Type) (rows, cols Type) {
 	return Type{F32, s[:k+1]}, Type{F32, append(s[:k].Clone(), s[k+1])}
 }
 
-// Matrices are the extents of the matrices that the step of w takes it for. Of a weight
-// that is not factored, v is the means over one row.
+// Matrices returns the extents of the matrices that the step sees in w. For a weight that
+// is not factored, v is the means over one row.
 func (a Adafactor) Matrices(w Shape) (batch, rows, cols int) {
 	if !a.Factored {
 		return 1, 1, int(w.Elems())
@@ -84,8 +84,8 @@ func (a Adafactor) Autocast(in []Type, _ DType) ([]DType, Op) { return autocastS
 // Grad: a step is not differentiated.
 func (a Adafactor) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
 
-// Cost is three passes over the gradient and one over the weight: what a row is divided
-// by is known after the last column, and the bound after that.
+// Cost is three passes over the gradient and one over the weight: the divisor of a row is
+// known only after the last column, and the bound only after that.
 func (Adafactor) Cost(in, out []Type) Cost {
 	c := traffic(in, out, 14)
 	if len(in) > 1 {

@@ -26,13 +26,12 @@ func (l Layout) String() string {
 // that no [Tq, Tk] tensor is kept (Dao et al. 2022). Results: o [B,Tq,H*K] and
 // the F32 log-sum-exp of the scores [B,H,Tq] that the gradient needs.
 //
-// Operands after q, k, v (or the packed one), in this order where enabled:
-// Lens I32 [B], keys at or beyond it are masked; Segments I32 [B,T], a key is
-// seen only from its own segment (Tq = Tk); RNG I32 [2], the run counter, when
-// Drop > 0. With len the number of valid keys (Tk without Lens), Causal lets
-// query i see keys j <= i + max(len-Tq, 0): the queries are the last Tq of a
-// cache's len positions, or the rows of a batch padded at the end (len <= Tq).
-// A row that sees nothing gives 0 and a log-sum-exp of -Inf.
+// Operands after q, k, v (or the packed one), in this order where enabled: Lens I32 [B],
+// which masks keys at or beyond it; Segments I32 [B,T], a key is seen only from its own
+// segment (Tq = Tk); RNG I32 [2], the run counter, when Drop > 0. With len the number of
+// valid keys (Tk without Lens), Causal lets query i see keys j <= i + max(len-Tq, 0): the
+// queries are the last Tq of a cache's len positions, or the rows of a batch padded at
+// the end (len <= Tq). A row that sees nothing gives 0 and a log-sum-exp of -Inf.
 type Attention struct {
 	Heads int
 	// KVHeads, in the Separate layout, is the number G of heads of keys and values;
@@ -63,7 +62,7 @@ func (a Attention) Arity() int {
 	return 1
 }
 
-// Optional gives the operand indexes of lens, segments and rng, -1 where absent.
+// Optional returns the operand indexes of lens, segments and rng, -1 where absent.
 func (a Attention) Optional() (lens, segments, rng int) {
 	at := a.Arity()
 	next := func(on bool) int {
@@ -228,8 +227,8 @@ type RotaryTable struct {
 	Scaling RotaryScaling
 }
 
-// RotaryScaling stretches the angles of a [RotaryTable], so that a model reads
-// longer texts than it was first trained on: frequency f of pair i becomes
+// RotaryScaling stretches the angles of a [RotaryTable], so that a model reads longer
+// texts than it was trained on at first: frequency f of pair i becomes
 //
 //	f * (keep + (1-keep)/Factor), keep = Offset + PerPair*i + PerFrequency*f within [0, 1],
 //
@@ -251,7 +250,7 @@ func (s RotaryScaling) Full() RotaryScaling {
 	return s
 }
 
-// Scale is what frequency f of pair i is multiplied by.
+// Scale is the factor of frequency f of pair i.
 func (s RotaryScaling) Scale(i int, f float64) float64 {
 	keep := min(1, max(0, s.Offset+s.PerPair*float64(i)+s.PerFrequency*f))
 	return keep + (1-keep)/s.Factor
@@ -292,11 +291,11 @@ func (RotaryTable) Grad(*Builder, *Node, []*Value) []*Value { return nil }
 // Cost is one write.
 func (RotaryTable) Cost(in, out []Type) Cost { return traffic(in, out, 30) }
 
-// Rotary rotates the first Dims elements of each query and key head by the angle
-// of its position: pairs (i, i+Dims/2) as in GPT-NeoX. Operands: x, the
-// [RotaryTable], and with Offset I32 [B], the position of each row's first
-// query. x is packed as in Layout, or with Separate is one of q and k alone,
-// [B,T,H*K]. With Inverse it rotates back, which is also the gradient.
+// Rotary rotates the first Dims elements of each query and key head by the angle of its
+// position: pairs (i, i+Dims/2) as in GPT-NeoX. Operands: x, the [RotaryTable], and with
+// Offset an I32 [B], the position of each row's first query. x is packed as in Layout, or
+// with Separate it is q or k alone, [B,T,H*K]. With Inverse it rotates back, which is
+// also the gradient.
 type Rotary struct {
 	Heads, Dims int
 	Layout      Layout

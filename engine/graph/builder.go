@@ -23,9 +23,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Catch runs fn and returns the [Error] that a builder raised in it. Builders
-// raise errors by panicking so that models read as formulas; Catch is used where
-// the compiler is entered.
+// Catch runs fn and returns the [Error] that a builder raised in it. Builders raise
+// errors by panicking so that models read as formulas; Catch belongs at the compiler's
+// entry points.
 func Catch(fn func()) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -46,7 +46,7 @@ type Builder struct {
 
 	scope    []string
 	spare    []string       // for the next scope of At
-	renamed  map[int]string // by index in scope: the name of earlier versions
+	renamed  map[int]string // by index in scope: the name in earlier versions
 	block    int
 	blocks   int
 	backward bool
@@ -56,32 +56,33 @@ type Builder struct {
 	states   map[string]*Value     // F.States by name
 	now      func(v *Value) *Value // during a Rewrite
 	adapt    func(l LinearLayer) *Value
-	part     Part // of weights that are declared
+	part     Part // of the weights being declared
 }
 
-// LinearLayer is a linear layer of a model while it is built.
+// LinearLayer is a linear layer of a model under construction.
 type LinearLayer struct {
 	Name string // its path
-	// X [rows, in] is what it reads, Y [rows, out] what it gives, without its bias.
+	// X [rows, in] is its input, Y [rows, out] its result without bias.
 	X, Y *Value
-	// W is its weight, [out, in], or [in, out] where InOut; with Groups, a stack of so many,
-	// [Groups, out, in], each for the rows that Routing gives it (see
-	// [Builder.GroupedLinear]), and Y has their biases.
+	// W is its weight, [out, in], or [in, out] with InOut. With Groups it is a stack of
+	// matrices, [Groups, out, in], each for the rows that Routing gives it (see
+	// [Builder.GroupedLinear]), and Y includes their biases.
 	W       *Value
 	InOut   bool
 	Groups  int // 0: W is one matrix
 	Routing Routing
 }
 
-// AdaptLinear has fn give what replaces the result of every linear layer whose weight
-// is a parameter: Y itself, or Y plus a low-rank update, say. It is called in the scope
-// of the layer, and not for layers that it builds itself. nil: for none.
+// AdaptLinear makes fn replace the result of every linear layer whose weight is a
+// parameter: by Y itself, or Y plus a low-rank update, say. fn is called in the scope of
+// the layer, and not for layers that it builds itself. nil: adapt none.
 func (b *Builder) AdaptLinear(fn func(l LinearLayer) *Value) { b.adapt = fn }
 
-// Adapts reports whether linear layers are adapted, each by itself.
+// Adapts reports whether linear layers are adapted one by one.
 func (b *Builder) Adapts() bool { return b.adapt != nil }
 
-// adapted is what replaces the result of a linear layer, whose name is that of its weight.
+// adapted returns the replacement for the result of a linear layer, which is named after
+// its weight.
 func (b *Builder) adapted(l LinearLayer) *Value {
 	adapt := b.adapt
 	if adapt == nil || l.W.State == nil {
@@ -98,8 +99,8 @@ func (b *Builder) adapted(l LinearLayer) *Value {
 // NewBuilder starts an empty function.
 func NewBuilder(name string) *Builder { return &Builder{F: &Func{Name: name}} }
 
-// Extend is a builder that appends to f. It numbers blocks and random streams
-// on from those of f.
+// Extend returns a builder that appends to f. It continues the numbering of f's blocks
+// and random streams.
 func Extend(f *Func) *Builder {
 	b := &Builder{F: f}
 	for _, n := range f.Nodes {
@@ -122,16 +123,16 @@ func (b *Builder) Failf(format string, args ...any) {
 // Layer is the path of the current scope.
 func (b *Builder) Layer() string { return strings.Join(b.scope, ".") }
 
-// Scope runs fn with name appended to the layer path. Parameters made in fn
-// carry the path as a prefix.
+// Scope runs fn with name appended to the layer path. Parameters declared in fn have the
+// path as a prefix.
 func (b *Builder) Scope(name string, fn func()) {
 	b.scope = append(b.scope, name)
 	fn()
 	b.scope = b.scope[:len(b.scope)-1]
 }
 
-// ScopeRenamed is a Scope that earlier versions called old: their checkpoints hold
-// its parameters under that name (see [State.OldName]).
+// ScopeRenamed is a Scope that earlier versions called old: their checkpoints have its
+// parameters under that name (see [State.OldName]).
 func (b *Builder) ScopeRenamed(old, name string, fn func()) {
 	if b.renamed == nil {
 		b.renamed = map[int]string{}
@@ -142,8 +143,8 @@ func (b *Builder) ScopeRenamed(old, name string, fn func()) {
 	delete(b.renamed, i)
 }
 
-// Block is a Scope that is one unit of recomputation: what the recompute pass
-// drops, it drops and rebuilds within a block.
+// Block is a Scope that is one unit of recomputation: the recompute pass drops and
+// rebuilds values within a block.
 func (b *Builder) Block(name string, fn func()) {
 	outer := b.block
 	b.blocks++
@@ -152,7 +153,7 @@ func (b *Builder) Block(name string, fn func()) {
 	b.block = outer
 }
 
-// Path is name prefixed by the current layer path.
+// Path returns name prefixed by the current layer path.
 func (b *Builder) Path(name string) string {
 	if len(b.scope) == 0 {
 		return name
@@ -160,7 +161,7 @@ func (b *Builder) Path(name string) string {
 	return b.Layer() + "." + name
 }
 
-// oldPath is the path of name in earlier versions, empty if it is the same.
+// oldPath returns the path of name in earlier versions, empty if it is the same.
 func (b *Builder) oldPath(name string) string {
 	if len(b.renamed) == 0 {
 		return ""
@@ -181,7 +182,7 @@ func (b *Builder) follow(n *Node) {
 	b.block, b.backward, b.clone = n.Block, n.Backward, n.Clone
 }
 
-// At runs fn with nodes marked as belonging where n belongs.
+// At runs fn, marking nodes as belonging where n belongs.
 func (b *Builder) At(n *Node, fn func()) {
 	scope, renamed, block, backward, clone := b.scope, b.renamed, b.block, b.backward, b.clone
 	b.scope, b.spare, b.renamed = b.spare[:0], nil, nil
@@ -191,7 +192,7 @@ func (b *Builder) At(n *Node, fn func()) {
 	b.scope, b.renamed, b.block, b.backward, b.clone = scope, renamed, block, backward, clone
 }
 
-// InBackward runs fn with nodes marked as the backward half.
+// InBackward runs fn, marking nodes as part of the backward half.
 func (b *Builder) InBackward(fn func()) {
 	was := b.backward
 	b.backward = true
@@ -199,7 +200,7 @@ func (b *Builder) InBackward(fn func()) {
 	b.backward = was
 }
 
-// AsClone runs fn with nodes marked as recomputation.
+// AsClone runs fn, marking nodes as recomputation.
 func (b *Builder) AsClone(fn func()) {
 	was := b.clone
 	b.clone = true
@@ -207,11 +208,11 @@ func (b *Builder) AsClone(fn func()) {
 	b.clone = was
 }
 
-// Now is, during a [Func.Rewrite], the new value that replaces v of the old
+// Now returns, during a [Func.Rewrite], the new value that replaces v of the old
 // function.
 func (b *Builder) Now(v *Value) *Value { return b.now(v) }
 
-// Input declares what the host writes before each run.
+// Input declares a tensor that the host writes before each run.
 func (b *Builder) Input(name string, t Type) *Value {
 	if v := b.F.Input(name); v != nil {
 		if !v.Type.Equal(t) {
@@ -228,8 +229,8 @@ func (b *Builder) Input(name string, t Type) *Value {
 	return v
 }
 
-// State declares a tensor that the program keeps between runs. Declaring the
-// same name again gives the same value (shared weights).
+// State declares a tensor that the program keeps between runs. Declaring the same name
+// again returns the same value (shared weights).
 func (b *Builder) State(s *State) *Value {
 	if v := b.StateValue(s.Name); v != nil {
 		if !v.Type.Equal(s.Type) {
@@ -247,9 +248,9 @@ func (b *Builder) State(s *State) *Value {
 	return v
 }
 
-// StateValue is the first version of the state of F called name, or nil. A deep
-// model asks for thousands, so the builder keeps an index, which is rebuilt where F
-// got states from elsewhere.
+// StateValue returns the first version of the state of F called name, or nil. A deep
+// model asks for thousands, so the builder keeps an index, which is rebuilt if F got
+// states from elsewhere.
 func (b *Builder) StateValue(name string) *Value {
 	if b.states == nil || len(b.states) != len(b.F.States) {
 		b.states = make(map[string]*Value, len(b.F.States))
@@ -270,7 +271,7 @@ func (b *Builder) Param(name string, init Init, dims ...int) *Value {
 	return b.State(&State{Name: b.Path(name), OldName: b.oldPath(name), Type: t, Role: Weight, Init: init, Decay: len(dims) > 1, Part: b.part})
 }
 
-// As runs f, in which Param declares weights that are p.
+// As runs f with p as the part of the weights that Param declares.
 func (b *Builder) As(p Part, f func()) {
 	was := b.part
 	b.part = p
@@ -306,7 +307,7 @@ func (b *Builder) Emit(op Op, in ...*Value) []*Value {
 // emit1 is Emit for operations with one result of interest.
 func (b *Builder) emit1(op Op, in ...*Value) *Value { return b.Emit(op, in...)[0] }
 
-// Stream is a fresh random stream number, stable for a given order of building.
+// Stream returns a fresh random stream number, stable for a given order of building.
 func (b *Builder) Stream() uint32 {
 	b.streams++
 	return uint32(b.streams)
@@ -318,7 +319,7 @@ type Init struct {
 	Kind InitKind
 	// A and B are the parameters of the kind.
 	A, B float64
-	// Scaling is a further one of InitRotary.
+	// Scaling is a further parameter of InitRotary.
 	Scaling RotaryScaling
 }
 

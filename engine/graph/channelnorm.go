@@ -6,13 +6,12 @@ import "fmt"
 //
 //	y = (x - mean)/sqrt(var + Eps) * gamma + beta
 //
-// With Groups 0 it is batch normalization in training (Ioffe and Szegedy
-// 2015): mean and the biased var of each channel over all rows, [C]. With
-// Groups G it is group normalization (Wu and He 2018): mean and var of each
-// row of the batch over all its elements in C/G neighboring channels, [B,G].
-// Operands: x, F32 gamma [C] and beta [C]. Results: y and the F32 mean and var.
-// With Given they are two more operands instead, so that y can be computed again, also of
-// some rows alone.
+// With Groups 0 it is batch normalization in training (Ioffe and Szegedy 2015): mean and
+// the biased var of each channel over all rows, [C]. With Groups G it is group
+// normalization (Wu and He 2018): mean and var of each row of the batch over all its
+// elements in C/G neighboring channels, [B,G]. Operands: x, F32 gamma [C] and beta [C].
+// Results: y and the F32 mean and var. With Given the mean and var are operands instead,
+// so that y can be computed again, even for some rows only.
 type ChannelNorm struct {
 	Eps    float64
 	Groups int
@@ -72,7 +71,7 @@ func (c ChannelNorm) Infer(in []Type) ([]Type, error) {
 // Grad is one operation for all operands.
 func (c ChannelNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	if c.Given {
-		return noSecond(b, c) // a recomputation: what is differentiated came before it
+		return noSecond(b, c) // a recomputation: differentiation precedes it
 	}
 	onlyFirst(b, c, dout)
 	return b.Emit(ChannelNormGrad(c), dout[0], n.In[0], n.In[1], n.Out[1], n.Out[2])
@@ -91,7 +90,7 @@ func (c ChannelNorm) Cost(in, out []Type) Cost {
 // InplaceOperands: y may overwrite x.
 func (ChannelNorm) InplaceOperands(*Node) []int { return []int{0} }
 
-// Autocast normalizes in float32 what comes in any format.
+// Autocast takes any format and normalizes in float32.
 func (c ChannelNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // ChannelNormGrad is the gradient of ChannelNorm. Operands: dy, x, gamma, mean
@@ -137,7 +136,7 @@ func (ChannelNormGrad) InplaceOperands(n *Node) []int {
 	return nil
 }
 
-// Autocast computes in float32 what comes in any format.
+// Autocast takes any format and computes in float32.
 func (c ChannelNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // RunningStats moves the running statistics of batch normalization, two states,
@@ -146,8 +145,8 @@ func (c ChannelNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return mak
 //	mean += Momentum*(batchMean - mean)
 //	var  += Momentum*(batchVar*Rows/(Rows-1) - var)
 //
-// Operands: the states mean and var [C], and the batch's. It is never
-// recomputed: a second run would move them twice.
+// Operands: the states mean and var [C], and the batch's. It is never recomputed: that
+// would move them twice.
 type RunningStats struct {
 	Momentum float64
 	Rows     int

@@ -38,7 +38,7 @@ func (c Conv2D) Size(d, n, k int) int {
 	return n/c.Stride[d] + 1
 }
 
-// check looks at the attributes and the types of the image and the weights.
+// check checks the attributes and the types of the image and the weights.
 func (c Conv2D) check(x, w Type) error {
 	if len(x.Shape) != 4 || len(w.Shape) != 4 {
 		return fmt.Errorf("wants x [B,H,W,C] and w [O,C/%d,KH,KW], got %v and %v", c.Groups, x, w)
@@ -98,7 +98,7 @@ func (c Conv2D) cost(in, out []Type, y, w Shape) Cost {
 	return t
 }
 
-// Cost is one matmul, counting what falls on padding.
+// Cost is one matmul, including the padding.
 func (c Conv2D) Cost(in, out []Type) Cost { return c.cost(in, out, out[0].Shape, in[1].Shape) }
 
 // Autocast multiplies in the 16-bit format.
@@ -209,9 +209,9 @@ func (b *Builder) Conv2D(op Conv2D, x, w, bias *Value) *Value {
 	return y
 }
 
-// Conv1D convolves x [B,T,C] over time with w [O,C/groups,K] and adds bias [O]
-// unless nil; left and right are the zeros in front and at the end, (K-1)*dilation
-// and 0 for a causal convolution.
+// Conv1D convolves x [B,T,C] over time with w [O,C/groups,K] and adds bias [O] unless
+// nil; left and right are the zeros before and after x, (K-1)*dilation and 0 for a causal
+// convolution.
 func (b *Builder) Conv1D(x, w, bias *Value, stride, dilation, left, right, groups int) *Value {
 	if len(x.Shape()) != 3 || len(w.Shape()) != 3 {
 		b.Failf("conv1d: wants x [B,T,C] and w [O,C/%d,K], got %v and %v", groups, x.Type, w.Type)

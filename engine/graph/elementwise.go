@@ -48,7 +48,7 @@ const (
 	FnGreater // 1 if x > y else 0
 	FnEqual   // 1 if x == y else 0
 
-	// Gradients: y (or z) is the gradient that arrives.
+	// Gradients: y (or z) is the incoming gradient.
 	FnTanhGrad      // (1-x*x)*y, x the result of tanh
 	FnSigmoidGrad   // x*(1-x)*y, x the result of sigmoid
 	FnReluGrad      // 0 if x <= 0 else y
@@ -233,7 +233,7 @@ func (e Elementwise) Infer(in []Type) ([]Type, error) {
 // Cost is one pass over memory.
 func (e Elementwise) Cost(in, out []Type) Cost { return traffic(in, out, fns[e.Fn].flops) }
 
-// Autocast takes operands as they come: arithmetic is float32, rounded once at the end.
+// Autocast takes operands in any format: arithmetic is float32, rounded once at the end.
 func (e Elementwise) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }
 
 // InplaceOperands: any operand of the result's type may be overwritten.
@@ -342,7 +342,7 @@ func (b *Builder) fnA(f Fn, alpha float64, in ...*Value) *Value {
 	return b.emit1(Elementwise{Fn: f, Alpha: alpha}, in...)
 }
 
-// Apply is the elementwise function f of operands that broadcast together.
+// Apply applies the elementwise function f to operands that broadcast together.
 func (b *Builder) Apply(f Fn, in ...*Value) *Value { return b.fn(f, in...) }
 
 // Arithmetic on tensors that broadcast together.

@@ -22,7 +22,7 @@ func (e Embedding) Infer(in []Type) ([]Type, error) {
 	return []Type{{out, append(in[1].Shape.Clone(), in[0].Shape[1])}}, nil
 }
 
-// Grad adds the gradient rows up by id.
+// Grad adds up the gradient rows by id.
 func (e Embedding) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	return []*Value{b.emit1(EmbeddingGrad{Vocab: n.In[0].Shape()[0]}, dout[0], n.In[1]), nil}
 }
@@ -37,8 +37,8 @@ func (e Embedding) Autocast(in []Type, compute DType) ([]DType, Op) {
 	return make([]DType, len(in)), Embedding{Out: compute}
 }
 
-// Embedding picks the rows ids of table. Rows of a table that is only stored in
-// 16 bits ([Builder.StoreMatrices]) come as float32.
+// Embedding picks the rows ids of table. Rows of a table that is merely stored in 16 bits
+// ([Builder.StoreMatrices]) are returned in float32.
 func (b *Builder) Embedding(table, ids *Value) *Value {
 	op := Embedding{}
 	if b.weights != Invalid && table.DType() == b.weights {
@@ -84,7 +84,7 @@ func (e EmbeddingGrad) Aliases(int) []Alias {
 	return nil
 }
 
-// InplaceOperands: the sums may stand where they start.
+// InplaceOperands: the sums may overwrite their initial values.
 func (e EmbeddingGrad) InplaceOperands(n *Node) []int {
 	if len(n.In) == 3 && !e.Accumulate {
 		return []int{2}

@@ -9,10 +9,9 @@
 // its result is the state's next version, and [Verify] refuses a read of the
 // old version after the write.
 //
-// An operation is one Go type: its shape rule, its gradient (which emits more
-// graph) and its cost stand together, with the formula and its source in the
-// doc comment. [Verify] checks every invariant, [Func.String] prints a program
-// stably.
+// An operation is one Go type: its shape rule, its gradient (which emits more graph) and
+// its cost are in one place, with the formula and its source in the doc comment. [Verify]
+// checks every invariant, [Func.String] prints a program stably.
 package graph
 
 import "fmt"
@@ -24,7 +23,7 @@ type Value struct {
 	Name  string // of inputs, states and named results; else empty
 	Type  Type
 	Node  *Node  // nil for inputs and states
-	Index int    // which of Node.Out
+	Index int    // index in Node.Out
 	State *State // set for states and for their later versions
 }
 
@@ -34,7 +33,7 @@ func (v *Value) Shape() Shape { return v.Type.Shape }
 // DType is v.Type.DType.
 func (v *Value) DType() DType { return v.Type.DType }
 
-// Label is what messages call v: its name, else the operation that made it.
+// Label is the name of v in messages: its name, else the operation that made it.
 func (v *Value) Label() string {
 	if v.Name != "" {
 		return v.Name
@@ -57,12 +56,12 @@ type Node struct {
 	Op  Op
 	In  []*Value
 	Out []*Value
-	// Layer is the path of the model part that asked for the node, such as
+	// Layer is the path of the model part that emitted the node, such as
 	// "layers.3.attention".
 	Layer string
 	// Block numbers the recomputation unit the node belongs to, from 1; 0 is none.
 	Block int
-	// Backward marks what differentiation added, Clone what recomputation added.
+	// Backward marks nodes added by differentiation, Clone those added by recomputation.
 	Backward, Clone bool
 }
 
@@ -90,8 +89,8 @@ const (
 	Moment                 // optimizer moment
 	Counter                // loss scale, update counts
 	CacheRole              // keys and values of generation
-	Transient              // what an update leaves for the host; in no checkpoint
-	Activation             // what a run keeps in the host's memory between its halves; in no checkpoint
+	Transient              // what an update leaves for the host; never saved in checkpoints
+	Activation             // what a run keeps in the host's memory between its halves; never saved in checkpoints
 )
 
 var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient", "offloaded activation"}
@@ -101,8 +100,8 @@ func (r Role) String() string { return roleNames[r] }
 // State is a named tensor that outlives a run of the program.
 type State struct {
 	Name string
-	// OldName, unless empty, is the name of the state in checkpoints of earlier
-	// versions. Its random first values are still those of that name.
+	// OldName, unless empty, is the name of the state in checkpoints of earlier versions.
+	// Its random initial values are still drawn by that name.
 	OldName string
 	Type    Type
 	Role    Role
@@ -115,16 +114,17 @@ type State struct {
 	Group string
 	// Part is what a weight is in its model; some optimizers treat parts differently.
 	Part Part
-	// Offloaded says that it is kept in the host's memory, where the device has one of its own.
+	// Offloaded means that the state is kept in the host's memory, if the device has memory of
+	// its own.
 	Offloaded bool
-	// Of, when set, is the state in whose place this one is: its elements from From on. A
-	// function that uses a part of a state uses neither the whole nor a part that overlaps.
-	// From is also set where a state of its own is a part of what is saved under its name.
+	// Of, when set, is the state that this one is a window of: its elements from From on. A
+	// function that uses a window uses neither the whole state nor an overlapping window.
+	// From is also set if a separate state is a part of what is saved under its name.
 	Of   *State
 	From int64
 }
 
-// Home is the state in whose place s is: itself, if that is of its own.
+// Home returns the state whose memory s occupies: s itself, unless it is a window.
 func (s *State) Home() *State {
 	if s.Of != nil {
 		return s.Of
@@ -132,9 +132,9 @@ func (s *State) Home() *State {
 	return s
 }
 
-// FrozenAs is the format of a frozen weight where frozen matrices are stored in d; Invalid:
-// F32. In a quantized format are matrices between vectors of the model, as bitsandbytes
-// has it; tables and heads are then in BF16.
+// FrozenAs is the format of a frozen weight if frozen matrices are stored in d; Invalid:
+// F32. Only matrices between vectors of the model are quantized, as in bitsandbytes; tables
+// and heads are then in BF16.
 func (s *State) FrozenAs(d DType) DType {
 	switch {
 	case d == Invalid || !s.Decay || len(s.Type.Shape) < 2:
@@ -145,7 +145,7 @@ func (s *State) FrozenAs(d DType) DType {
 	return d
 }
 
-// Part is what a weight of two or more dimensions is in its model.
+// Part is the part that a weight of two or more dimensions plays in its model.
 type Part uint8
 
 // The parts.
@@ -183,20 +183,20 @@ type Func struct {
 	Outputs []Output
 
 	nextID int
-	types  []Type // what NewNode hands to rules
+	types  []Type // passed to Infer by NewNode
 }
 
-// NumValues is an upper bound of value IDs, for tables indexed by ID.
+// NumValues is an upper bound on value IDs, for tables indexed by ID.
 func (f *Func) NumValues() int { return f.nextID }
 
-// NewValue makes a value with a fresh ID that belongs to no node yet.
+// NewValue returns a value with a fresh ID that belongs to no node yet.
 func (f *Func) NewValue(t Type) *Value {
 	v := &Value{ID: f.nextID, Type: t}
 	f.nextID++
 	return v
 }
 
-// Input is the input called name, or nil.
+// Input returns the input called name, or nil.
 func (f *Func) Input(name string) *Value {
 	for _, v := range f.Inputs {
 		if v.Name == name {
@@ -206,7 +206,7 @@ func (f *Func) Input(name string) *Value {
 	return nil
 }
 
-// Output is the output called name, or nil.
+// Output returns the output called name, or nil.
 func (f *Func) Output(name string) *Value {
 	for _, o := range f.Outputs {
 		if o.Name == name {
@@ -216,7 +216,7 @@ func (f *Func) Output(name string) *Value {
 	return nil
 }
 
-// StateValue is the first version of the state called name, or nil.
+// StateValue returns the first version of the state called name, or nil.
 func (f *Func) StateValue(name string) *Value {
 	for _, v := range f.States {
 		if v.Name == name {
@@ -254,7 +254,8 @@ func (f *Func) NewNode(op Op, in ...*Value) (*Node, error) {
 	return n, nil
 }
 
-// blank is a node with room for so many operands and with so many new results, made at once.
+// blank returns a node with room for in operands and with out new results, in one
+// allocation.
 func (f *Func) blank(in, out int) *Node {
 	var n *Node
 	var results []Value
@@ -281,8 +282,8 @@ func (f *Func) blank(in, out int) *Node {
 	return n
 }
 
-// Copy is a copy of n, which need not be of f, with other operands and with new results, that have
-// the names and states of the old ones. It is not appended.
+// Copy returns a copy of n, which need not belong to f, with other operands and new results that
+// keep the names and states of the old ones. It is not appended.
 func (f *Func) Copy(n *Node, in []*Value) *Node {
 	m := f.blank(len(in), len(n.Out))
 	m.Op, m.Layer, m.Block, m.Backward, m.Clone = n.Op, n.Layer, n.Block, n.Backward, n.Clone
@@ -294,7 +295,8 @@ func (f *Func) Copy(n *Node, in []*Value) *Node {
 	return m
 }
 
-// Uses counts the operand positions that read each value, by ID. Outputs count as one use.
+// Uses counts the operand positions that read each value, indexed by ID. Outputs count as
+// one use.
 func (f *Func) Uses() []int {
 	uses := make([]int, f.nextID)
 	for _, n := range f.Nodes {

@@ -12,10 +12,10 @@ const (
 	MaxBodyResults = 8
 )
 
-// Body is a small program of elementwise functions that runs over one tile at
-// a time, so that the values between its instructions never go to memory. Registers
-// 0..Inputs-1 are the inputs; instruction i writes register Inputs+i. Each
-// rounds to its type, so that a fused program gives the bits of the plain one.
+// Body is a small program of elementwise functions that runs over one tile at a time, so
+// that the values between its instructions never go to memory. Registers 0..Inputs-1 are
+// the inputs; instruction i writes register Inputs+i. Each register is rounded to its
+// type, so that a fused program gives the same bits as the unfused one.
 type Body struct {
 	Inputs int
 	Instrs []Instr
@@ -100,8 +100,8 @@ func (bd *Body) flops() float64 {
 // It is made by the fuse pass, after differentiation.
 type Fused struct {
 	Body *Body
-	// Reductions reduce the last results of the body: instead of going to memory
-	// these are summed, all over the same columns; see [Reduce.Columns].
+	// Reductions reduce the last results of the body: these are summed, all over the same
+	// columns, instead of being written to memory; see [Reduce.Columns].
 	Reductions []Reduce
 }
 
@@ -134,7 +134,7 @@ func (f Fused) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-// Grad: fusing comes after differentiation.
+// Grad: fusion comes after differentiation.
 func (f Fused) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
 	b.Failf("fused: programs are differentiated before they are fused")
 	return nil

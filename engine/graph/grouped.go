@@ -2,14 +2,13 @@ package graph
 
 import "fmt"
 
-// GroupedMatMul multiplies groups of rows by matrices of their own: rows
-// offsets[e]..offsets[e+1] of x [R,K] by w[e], [K,N], or with Trans the
-// transpose of w[e], [N,K], the layout of torch.nn.Linear. With Bias there is
-// a fourth operand, F32 [E,N], that is added to the rows. Rows of no group, in
-// front or at the end, give 0, so that a part of the experts of a routing can have
-// matrices of its own. The work depends on the number of rows alone, however they
-// are distributed. Operands: x, w [E,...], offsets I32 [E+1] (see [Route]). Result:
-// [R,N].
+// GroupedMatMul multiplies groups of rows by a matrix of their own: rows
+// offsets[e]..offsets[e+1] of x [R,K] by w[e], [K,N], or with Trans by the transpose of
+// w[e], [N,K], the layout of torch.nn.Linear. With Bias there is a fourth operand, F32
+// [E,N], that is added to the rows. Rows outside all groups, at the beginning or end,
+// give 0, so that some of a routing's experts can have their own matrices. The work
+// depends only on the number of rows, however they are distributed. Operands: x, w
+// [E,...], offsets I32 [E+1] (see [Route]). Result: [R,N].
 type GroupedMatMul struct {
 	Trans, Bias bool
 	TF32        bool // see [TF32Rule]
@@ -94,7 +93,7 @@ type GroupedOuter struct {
 // Name is "grouped_outer".
 func (GroupedOuter) Name() string { return "grouped_outer" }
 
-// groupedRows checks the operands rows [R,...] and offsets, and gives E.
+// groupedRows checks the operands rows [R,...] and offsets, and returns E.
 func groupedRows(rows []Type, offsets Type) (groups int, err error) {
 	for _, t := range rows {
 		if len(t.Shape) != 2 || t.Shape[0] != rows[0].Shape[0] {
@@ -161,12 +160,12 @@ func (GroupedSum) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Autocast adds up in float32 what comes in any format.
+// Autocast takes any format and adds up in float32.
 func (g GroupedSum) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), g }
 
-// GroupedLinear is x w[e]^T + bias[e] for the rows x [R,K] that a routing
-// gives each expert e; w [E,N,K], bias [E,N] or nil. A routing without offsets gives all
-// rows to the one expert that there is.
+// GroupedLinear is x w[e]^T + bias[e] for the rows x [R,K] that a routing gives each
+// expert e; w [E,N,K], bias [E,N] or nil. A routing without offsets gives all rows to the
+// only expert.
 func (b *Builder) GroupedLinear(x, w, bias *Value, r Routing) *Value {
 	if len(w.Shape()) != 3 {
 		b.Failf("grouped_linear: the weight is %v, want a matrix for each group", w.Shape())

@@ -2,9 +2,9 @@ package graph
 
 import "fmt"
 
-// TopK takes the K largest elements of each row, largest first and of equal
-// ones the first. Operand: x [..., N]. Results: the values [..., K] and their
-// indices I32 [..., K].
+// TopK takes the K largest elements of each row, largest first, and the first of equal
+// ones first. Operand: x [..., N]. Results: the values [..., K] and their indices I32
+// [..., K].
 type TopK struct{ K int }
 
 // Name is "top_k".
@@ -41,7 +41,7 @@ func (t TopK) Cost(in, out []Type) Cost {
 // Autocast compares in any format.
 func (t TopK) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), t }
 
-// TopK gives the k largest elements of each row of x and their indices; see [TopK].
+// TopK returns the k largest elements of each row of x and their indices; see [TopK].
 func (b *Builder) TopK(x *Value, k int) (values, indices *Value) {
 	out := b.Emit(TopK{k}, x)
 	return out[0], out[1]
@@ -71,7 +71,7 @@ func sameRows(s, t Shape) bool {
 	return len(s) == len(t) && len(s) > 0 && s[:len(s)-1].Equal(t[:len(t)-1])
 }
 
-// Grad adds the gradients up where the elements were.
+// Grad adds up the gradients where the elements were.
 func (Gather) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	return []*Value{b.emit1(Scatter{N: n.In[0].Shape().Last()}, dout[0], n.In[1]), nil}
 }
@@ -114,7 +114,7 @@ func (s Scatter) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (Scatter) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Autocast adds up in float32 what comes in any format.
+// Autocast takes any format and adds up in float32.
 func (s Scatter) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), s }
 
 // Scatter adds the elements of the rows of x up by index; see [Scatter].

@@ -9,9 +9,9 @@ import (
 	"reflect"
 )
 
-// AppendKey appends what tells an operation with its attributes from all others.
+// AppendKey appends what distinguishes an operation with its attributes from all others.
 func AppendKey(to []byte, op Op) []byte {
-	switch op := op.(type) { // the most frequent
+	switch op := op.(type) { // the most frequent ones
 	case Elementwise:
 		to = append(to, 'e', byte(op.Fn), byte(op.Out))
 		return binary.LittleEndian.AppendUint64(to, math.Float64bits(op.Alpha))
@@ -36,7 +36,8 @@ func appendString(to []byte, s string) []byte {
 
 func appendType(to []byte, t Type) []byte { return appendShape(append(to, byte(t.DType)), t.Shape) }
 
-// appendValue appends the bits of a value of an operation or of a state, which have no maps and no cycles.
+// appendValue appends the bits of a value of an operation or of a state; these have no maps and
+// no cycles.
 func appendValue(to []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Bool:
@@ -73,7 +74,8 @@ func appendValue(to []byte, v reflect.Value) []byte {
 	panic(fmt.Sprintf("a %v has no key", v.Type()))
 }
 
-// Fingerprint is the SHA-256 of all that f is made of: functions with the same one are the same.
+// Fingerprint returns the SHA-256 of everything that f consists of: equal fingerprints mean
+// equal functions.
 func (f *Func) Fingerprint() (sum [sha256.Size]byte) {
 	w := writer{hash: sha256.New()}
 	w.b = appendString(w.b, f.Name)
@@ -107,7 +109,7 @@ type writer struct {
 	b    []byte
 }
 
-// flush hashes b once it has at least so many bytes.
+// flush hashes b once it has at least the given number of bytes.
 func (w *writer) flush(least int) {
 	if len(w.b) >= least {
 		w.hash.Write(w.b)
@@ -115,7 +117,7 @@ func (w *writer) flush(least int) {
 	}
 }
 
-// values appends the numbers of values, and where they are defined what they are.
+// values appends the IDs of values and, where they are defined, their definitions.
 func (w *writer) values(vs []*Value, defined bool) {
 	w.b = binary.AppendUvarint(w.b, uint64(len(vs)))
 	for _, v := range vs {

@@ -83,9 +83,9 @@ func (b *Builder) CrossEntropy(logits, labels, weights *Value) *Value {
 	return b.emit1(CrossEntropy{}, logits, labels, weights)
 }
 
-// LinearCrossEntropy is CrossEntropy of h w^T without ever storing all logits: rows are done Chunk
-// at a time, their logits in float32. Operands: h [N, D], w [V, D], labels I32 [N], weights F32
-// [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch [Chunk, V] that holds one
+// LinearCrossEntropy is CrossEntropy of h w^T without ever storing all logits: rows are processed
+// Chunk at a time, with logits in float32. Operands: h [N, D], w [V, D], labels I32 [N], weights
+// F32 [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch [Chunk, V] that holds one
 // chunk's logits.
 type LinearCrossEntropy struct {
 	Chunk int
@@ -113,9 +113,9 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 	return []Type{T(F32), T(F32, n), T(F32, l.Chunk, in[1].Shape[0])}, nil
 }
 
-// Grad recomputes the logits chunk by chunk. (The simplify pass joins it with the
-// forward operation when the loss's gradient is known beforehand, which saves
-// the second matmul.)
+// Grad recomputes the logits chunk by chunk. (The simplify pass merges it with the
+// forward operation if the loss's gradient is known beforehand, which saves the second
+// matmul.)
 func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	onlyFirst(b, l, dout)
 	op := LinearCrossEntropyGrad{Chunk: l.Chunk, Frozen: n.In[1].State != nil && n.In[1].State.Role == Frozen}
@@ -146,11 +146,10 @@ func (l LinearCrossEntropy) Autocast(in []Type, compute DType) ([]DType, Op) {
 	return want, l
 }
 
-// LinearCrossEntropyGrad computes the loss of LinearCrossEntropy and its
-// gradients in one sweep over the chunks. Operands: h, w, labels, weights,
-// dloss (scalar), and optionally a state of the type of dw that dw is added to
-// in place. Results: the F32 loss, dh, the F32 dw, and the scratch. Of a frozen w there
-// is no dw, neither as a result nor to add to.
+// LinearCrossEntropyGrad computes the loss of LinearCrossEntropy and its gradients in one
+// sweep over the chunks. Operands: h, w, labels, weights, dloss (scalar), and optionally
+// a state of the type of dw that dw is added to in place. Results: the F32 loss, dh, the
+// F32 dw, and the scratch. A frozen w has no dw, neither as a result nor to add to.
 type LinearCrossEntropyGrad struct {
 	Chunk  int
 	Frozen bool
@@ -184,7 +183,7 @@ func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{out[0], in[0], dw, out[2]}, nil
 }
 
-// Aliases: dw is the sixth operand where there is one.
+// Aliases: dw is the sixth operand, if there is one.
 func (l LinearCrossEntropyGrad) Aliases(operands int) []Alias {
 	if operands == 6 {
 		return []Alias{{2, 5}}

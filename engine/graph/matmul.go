@@ -2,17 +2,16 @@ package graph
 
 import "fmt"
 
-// MatMul is C = op(A) op(B) over the last two dimensions, op being the transpose if
-// requested. Leading dimensions (none, or the same in both) are batches. Products
-// accumulate in float32. With Accumulate there is a third operand, a state that C
-// is added to in place. Body is applied to each finished tile of C, with operands
-// 2.. as its further inputs (see [Fused]); it excludes Accumulate. MapA and MapB
-// are functions of one argument that the elements of A and B go through as they are
-// read, rounded to the format of their operand; such an operand is not transposed.
-// The zero value is no function. B may be a quantized matrix: its elements are decoded as
-// they are read, and rounded to the format of A. With SumA there is one more result, the last: the
-// sums of op(A) over K, F32 [M], for a transposed A without batches; when A is the
-// gradient of a linear layer's result, they are that of its bias.
+// MatMul is C = op(A) op(B) over the last two dimensions, op being the transpose if requested.
+// Leading dimensions (none, or the same in both) are batches. Products accumulate in float32.
+// With Accumulate there is a third operand, a state that C is added to in place. Body is applied
+// to each finished tile of C, with operands 2.. as its further inputs (see [Fused]); it excludes
+// Accumulate. MapA and MapB are functions of one argument applied to the elements of A and B as
+// they are read, rounded to the format of their operand; such an operand is not transposed. The
+// zero value means no function. B may be a quantized matrix: its elements are decoded as they are
+// read, and rounded to the format of A. With SumA there is one more result, the last: the sums of
+// op(A) over K, F32 [M], for a transposed A without batches; when A is the gradient of a linear
+// layer's result, they are that of its bias.
 type MatMul struct {
 	TransA, TransB bool
 	MapA, MapB     Elementwise
@@ -107,7 +106,7 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	return []Type{t}, nil
 }
 
-// second checks the format of B.
+// second checks the format of B, the second operand.
 func (m MatMul) second(b Type) error {
 	switch {
 	case b.DType.Float():
@@ -192,7 +191,7 @@ func (b *Builder) MatMul(x, y *Value, transX, transY bool) *Value {
 // of torch.nn.Linear.
 func (b *Builder) Linear(x, w, bias *Value) *Value { return b.linear(x, w, bias, false) }
 
-// LinearInOut is Linear for a weight that is stored [K, N], as GPT-2's are.
+// LinearInOut is Linear for a weight stored as [K, N], like GPT-2's.
 func (b *Builder) LinearInOut(x, w, bias *Value) *Value { return b.linear(x, w, bias, true) }
 
 func (b *Builder) linear(x, w, bias *Value, inOut bool) *Value {

@@ -62,8 +62,8 @@ var muonCoefficients = [3]float64{3.4445, -4.7750, 2.0315}
 //	x = x / max(|x|, 1e-7)
 //	a = x x^T, x = 3.4445 x + (-4.7750 a + 2.0315 a a) x    five times
 //
-// The smaller of both Gram matrices is taken. In mixed precision the products are of
-// 16-bit operands, as the authors' are.
+// It uses the smaller of the two Gram matrices. In mixed precision the matmuls have
+// 16-bit operands, like the authors'.
 func (b *Builder) Orthogonalized(x *Value) *Value {
 	s := x.Shape()
 	k := len(s) - 2
@@ -87,13 +87,13 @@ func (b *Builder) Orthogonalized(x *Value) *Value {
 	return x
 }
 
-// MuonRate is what the learning rate of a matrix is multiplied by, so that steps are as
-// large as AdamW's (Liu et al. 2025, arXiv:2502.16982).
+// MuonRate is the factor of a matrix's learning rate that makes steps as large as AdamW's
+// (Liu et al. 2025, arXiv:2502.16982).
 func MuonRate(rows, cols int) float64 { return 0.2 * math.Sqrt(float64(max(rows, cols))) }
 
-// MuonStep is the direction of Muon's step for matrices: the momentum m of the gradients
-// g, which are multiplied by gscale, with Nesterov's look ahead, orthogonalized in the
-// given shape. m is a state; with ok = 0 it keeps its value. next is its next version.
+// MuonStep returns the direction of Muon's step for matrices: the momentum m of the
+// gradients g times gscale, with Nesterov's look-ahead, orthogonalized in the given
+// shape. m is a state; with ok = 0 it keeps its value. next is its next version.
 func (b *Builder) MuonStep(m, g, gscale, ok *Value, momentum float64, shape Shape) (x, next *Value) {
 	g = b.Mul(b.Cast(g, F32), gscale)
 	next = b.Assign(m, b.Select(ok, b.Add(b.MulC(m, momentum), b.MulC(g, 1-momentum)), m))

@@ -58,13 +58,13 @@ func (l LayerNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (LayerNorm) Cost(in, out []Type) Cost { return traffic(in, out, 8) }
 
-// Autocast normalizes in float32 what comes in any format.
+// Autocast takes any format and normalizes in float32.
 func (l LayerNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
 
-// LayerNormGrad is the gradient of LayerNorm. Operands: dy, x, gamma, mean,
-// rstd, and optionally a tensor of the type of dx that is added to dx after dx
-// is rounded to its format: the gradient that comes around a residual branch.
-// Results: dx, and F32 dgamma and dbeta (no dbeta with RMS).
+// LayerNormGrad is the gradient of LayerNorm. Operands: dy, x, gamma, mean, rstd, and
+// optionally a tensor of the type of dx that is added to dx after dx is rounded to its
+// format: the gradient that bypasses a residual branch. Results: dx, and F32 dgamma and
+// dbeta (no dbeta with RMS).
 type LayerNormGrad struct {
 	Eps float64
 	RMS bool
@@ -106,7 +106,7 @@ func (l LayerNormGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return n
 // Cost is one pass over memory.
 func (LayerNormGrad) Cost(in, out []Type) Cost { return traffic(in, out, 16) }
 
-// Autocast computes in float32 what comes in any format.
+// Autocast takes any format and computes in float32.
 func (l LayerNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
 
 // InplaceOperands: dx may overwrite dy.

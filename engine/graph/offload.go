@@ -30,12 +30,12 @@ func (f Fetch) Infer(in []Type) ([]Type, error) {
 // Grad: states are not differentiated through.
 func (Fetch) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil} }
 
-// Cost is none on the device: what crosses to it is [Transferred].
+// Cost is none on the device: [Transferred] counts the bytes that cross to it.
 func (Fetch) Cost(_, _ []Type) Cost { return Cost{} }
 
-// WriteBack copies what [Fetch] has brought, and a step has changed, back to its place in the
-// offloaded state that is its first operand. Devices may begin it as soon as the second operand is
-// computed; when they reach it, its memory is free.
+// WriteBack copies what [Fetch] brought, and a step has changed, back to its place in the
+// offloaded state that is the first operand. Devices may begin it as soon as the second operand
+// is computed; when they reach this node, that operand's memory is free.
 type WriteBack struct{ From int64 }
 
 // Name is "write_back".
@@ -58,10 +58,10 @@ func (WriteBack) Aliases(int) []Alias { return []Alias{{0, 0}} }
 // Grad: states are not differentiated through.
 func (WriteBack) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil, nil} }
 
-// Cost is none on the device: what crosses from it is [Transferred].
+// Cost is none on the device: [Transferred] counts the bytes that cross from it.
 func (WriteBack) Cost(_, _ []Type) Cost { return Cost{} }
 
-// Transferred are the bytes that n copies to the device and from it.
+// Transferred returns the bytes that n copies to the device and from it.
 func Transferred(n *Node) (in, out int64) {
 	switch n.Op.(type) {
 	case Fetch:
@@ -72,15 +72,16 @@ func Transferred(n *Node) (in, out int64) {
 	return 0, 0
 }
 
-// StepPart is an optimizer's step for the elements of a weight from From on. Operands are
-// those of Step, with the weight and its gradient whole, but of the states only the part: the
-// first of them, which has an element for each of the weight, says how long it is.
+// StepPart is an optimizer's step for a range of the elements of a weight, from From on.
+// Operands are those of Step, with the weight and its gradient whole but only that range of
+// the states: the first state, which has one element for each of the weight, determines its
+// length.
 type StepPart struct {
 	Step Optimizer
 	From int64
 }
 
-// Name is that of the step.
+// Name is the step's with "_part".
 func (s StepPart) Name() string { return s.Step.Name() + "_part" }
 
 // Shared implements Optimizer.
@@ -89,7 +90,7 @@ func (s StepPart) Shared() Op { return s.Step.Shared() }
 // States implements Optimizer.
 func (s StepPart) States() int { return s.Step.States() }
 
-// part are the operands of Step for the elements of the part.
+// part returns the operands of Step for the elements of the part.
 func (s StepPart) part(in []Type) []Type {
 	in = slices.Clone(in)
 	for i := range min(2, len(in)) {
@@ -98,7 +99,7 @@ func (s StepPart) part(in []Type) []Type {
 	return in
 }
 
-// Infer is the step's of the part.
+// Infer applies the step's rule to the part.
 func (s StepPart) Infer(in []Type) ([]Type, error) {
 	if len(in) < 2+s.States() || s.States() == 0 {
 		return nil, fmt.Errorf("takes a weight, its gradient and states, got %v", in)
@@ -131,7 +132,7 @@ func (s StepPart) Autocast(in []Type, compute DType) ([]DType, Op) {
 // Grad: a step is not differentiated.
 func (s StepPart) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, s) }
 
-// Cost is the step's of the part.
+// Cost is the step's for the part.
 func (s StepPart) Cost(in, _ []Type) Cost {
 	in = s.part(in)
 	out, err := s.Step.Infer(in)
@@ -141,8 +142,8 @@ func (s StepPart) Cost(in, _ []Type) Cost {
 	return s.Step.Cost(in, out)
 }
 
-// StateRange are the elements of a state of an optimizer that belong to a part of a
-// weight of so many elements. A state has an element for each of the weight, or one for
+// StateRange returns the elements of an optimizer's state that belong to elems elements
+// of a weight from from on. A state has one element for each of the weight's, or one for
 // each [MomentBlock] of them.
 func StateRange(state, weight Type, from, elems int64) (first, n int64) {
 	if state.Shape.Elems() == weight.Shape.Elems() {

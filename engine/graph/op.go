@@ -32,8 +32,8 @@ func (c Cost) Add(d Cost) Cost {
 	return Cost{c.FLOPs + d.FLOPs, c.MatrixFLOPs + d.MatrixFLOPs, c.Bytes + d.Bytes}
 }
 
-// traffic is the cost of reading every operand and writing every result once
-// with flops operations per result element.
+// traffic is the cost of reading every operand and writing every result once, with flops
+// operations per result element.
 func traffic(in, out []Type, flops float64) Cost {
 	var c Cost
 	for _, t := range in {
@@ -56,7 +56,7 @@ func want(in []Type, n int) error {
 	return nil
 }
 
-// reals checks that the operands are floating-point: integers have no kernels for
+// reals checks that the operands are floating-point: there are no kernels for integer
 // arithmetic.
 func reals(in ...Type) error {
 	for i, t := range in {
@@ -78,7 +78,7 @@ func full(in ...Type) error {
 	return nil
 }
 
-// onlyFirst refuses a gradient that arrives at any result but the first of an
+// onlyFirst refuses a gradient that arrives at any result except the first of an
 // operation whose further results are not differentiated.
 func onlyFirst(b *Builder, op Op, dout []*Value) {
 	for i, d := range dout {
@@ -105,7 +105,7 @@ func Aliases(op Op, operands int) []Alias {
 	return nil
 }
 
-// Changes are the names of the states that n writes.
+// Changes returns the names of the states that n writes.
 func (n *Node) Changes() (names []string) {
 	for _, v := range n.Out {
 		if s := Storage(v).State; s != nil && s.Role != Activation {
@@ -125,7 +125,7 @@ func IsView(op Op) bool {
 	return ok
 }
 
-// Storage is the value whose buffer v uses: v itself, or what it is a view of.
+// Storage returns the value whose buffer v uses: v itself, or the one it is a view of.
 func Storage(v *Value) *Value {
 	for v.Node != nil && IsView(v.Node.Op) {
 		v = v.Node.In[0]
@@ -137,10 +137,10 @@ func Storage(v *Value) *Value {
 // operand is not needed later and has the same type.
 type Inplacer interface{ InplaceOperands(n *Node) []int }
 
-// AutocastRule is an operation that takes part in mixed precision. Given the
-// operand types and the 16-bit compute type, Autocast returns the type to convert
-// each operand to (Invalid: leave it as it is) and the operation to use then.
-// The operands of other operations are widened to F32.
+// AutocastRule is an operation that takes part in mixed precision. Given the operand
+// types and the 16-bit compute type, Autocast returns the type to convert each operand to
+// (Invalid: leave it as it is) and the operation to use with them. The operands of other
+// operations are widened to F32.
 type AutocastRule interface {
 	Autocast(in []Type, compute DType) ([]DType, Op)
 }

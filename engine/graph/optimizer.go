@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Optimizer is one step of an optimizer for one weight, elementwise and in place.
-// Operands: the weight w, its gradient g, the optimizer's states of the weight, and
-// F32 scalars, of which lr and gscale are the first and ok the last. g is multiplied
-// by gscale, and may be BF16. With ok = 0 the step is skipped and all states keep their values.
-// Results: w, the states, and with ZeroGrad g, which is set to 0 also when the step
-// is skipped. A weight of 16 bits is made float32, and rounded again; see [Rounding].
+// Optimizer is one step of an optimizer for one weight, elementwise and in place. Operands: the
+// weight w, its gradient g, the optimizer's states of the weight, and F32 scalars, of which lr
+// and gscale are the first and ok the last. g is multiplied by gscale, and may be BF16. With ok
+// = 0 the step is skipped and all states keep their values. Results: w, the states, and with
+// ZeroGrad g, which is set to 0 also when the step is skipped. A 16-bit weight is widened to
+// float32 and rounded again; see [Rounding].
 type Optimizer interface {
 	Op
 	AutocastRule
-	// Shared is the operation without what each weight has of its own.
+	// Shared is the operation without what is specific to a weight.
 	Shared() Op
 	// States is the number of states.
 	States() int
@@ -232,10 +232,10 @@ func (l Lion) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b
 // Cost is one pass over memory.
 func (Lion) Cost(in, out []Type) Cost { return traffic(in, out, 9) }
 
-// Assign writes its second operand into the state that is its first. With Add
-// it adds to it, in float32; a state of 16 bits is rounded to the nearest or, with
-// [Stochastic] rounding, at random. Then the state is BF16, the third operand is the
-// run counter I32 [2], whose word 0 is the t of the random numbers.
+// Assign writes its second operand into the state that is its first. With Add it adds to
+// the state, in float32; a 16-bit state is rounded to nearest or, with [Stochastic]
+// rounding, stochastically. Then the state is BF16, and the third operand is the run
+// counter I32 [2], whose word 0 is the t of the random numbers.
 type Assign struct {
 	Add   bool
 	Round Rounding
@@ -278,7 +278,7 @@ func (a Assign) Cost(in, out []Type) Cost {
 	return traffic(in, out, flops)
 }
 
-// Autocast converts on the way.
+// Autocast converts while copying.
 func (a Assign) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), a }
 
 // Assign writes v into the state s; the result is the state's next version.
@@ -287,8 +287,9 @@ func (b *Builder) Assign(s, v *Value) *Value { return b.emit1(Assign{}, s, v) }
 // Accumulate adds v to the state s in place; the result is the state's next version.
 func (b *Builder) Accumulate(s, v *Value) *Value { return b.emit1(Assign{Add: true}, s, v) }
 
-// AccumulateBF16 adds v to a state of 16 bits in place, and rounds the sum at random, so that
-// what is small beside the sum counts on average. stream sets it apart from other states.
+// AccumulateBF16 adds v to a 16-bit state in place, and rounds the sum stochastically, so
+// that values much smaller than the sum count on average. stream distinguishes it from other
+// states.
 func (b *Builder) AccumulateBF16(s, v *Value, seed uint64, stream uint32) *Value {
 	op := Assign{Add: true, Round: Rounding{Mode: Stochastic, Seed: seed, Stream: stream}}
 	return b.emit1(op, s, v, b.Input(RunCounter, T(I32, 2)))

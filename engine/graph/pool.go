@@ -24,7 +24,7 @@ type Pool2D struct {
 // Name is "max_pool2d" or "avg_pool2d".
 func (p Pool2D) Name() string { return [...]string{"max_pool2d", "avg_pool2d"}[p.Kind] }
 
-// conv has the geometry of the windows.
+// conv returns the geometry of the windows.
 func (p Pool2D) conv() Conv2D {
 	return Conv2D{Stride: p.Stride, Dilation: [2]int{1, 1}, Pad: p.Pad, Groups: 1}
 }
@@ -43,7 +43,7 @@ func (p Pool2D) Infer(in []Type) ([]Type, error) {
 	if min(p.Kernel[0], p.Kernel[1], p.Stride[0], p.Stride[1]) < 1 {
 		return nil, fmt.Errorf("kernels and strides must be at least 1, got kernel %v and stride %v", p.Kernel, p.Stride)
 	}
-	// So every window has an element of the image.
+	// This way every window contains an element of the image.
 	if min(p.Pad[0], p.Pad[1], p.Pad[2], p.Pad[3]) < 0 || max(p.Pad[0], p.Pad[1]) >= p.Kernel[0] || max(p.Pad[2], p.Pad[3]) >= p.Kernel[1] {
 		return nil, fmt.Errorf("padding must be at least 0 and below the kernel %v, got %v", p.Kernel, p.Pad)
 	}
@@ -129,7 +129,7 @@ func (p Pool2DGrad) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Autocast takes operands as they come.
+// Autocast takes operands in any format.
 func (p Pool2DGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
 
 // MaxPool2D is the maximum of kernel x kernel windows, stride apart, of images x

@@ -23,7 +23,7 @@ func opString(op Op) string {
 			continue
 		}
 		if name == "Seed" {
-			continue // a run's, not the program's
+			continue // belongs to a run, not to the program
 		}
 		value := f.Interface()
 		if e, ok := value.(Elementwise); ok {
@@ -47,7 +47,7 @@ func valueString(v *Value) string {
 	return fmt.Sprintf("v%d", v.ID)
 }
 
-// String is the program as text: one line a node, stable from run to run.
+// String is the program as text: one line per node, stable from run to run.
 func (f *Func) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "func %s\n", f.Name)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Quantize is a tensor in [Int8], a scale a row along its last dimension.
+// Quantize converts a tensor to [Int8], with one scale per row along its last dimension.
 type Quantize struct{}
 
 // encodeFLOPs is the work of finding the scale and a code, for each element.
@@ -14,7 +14,7 @@ const encodeFLOPs = 4
 // Name is "quantize".
 func (Quantize) Name() string { return "quantize" }
 
-// Infer wants a floating-point tensor with at least one dimension.
+// Infer requires a floating-point tensor with at least one dimension.
 func (Quantize) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
@@ -25,17 +25,17 @@ func (Quantize) Infer(in []Type) ([]Type, error) {
 	return []Type{{Int8, in[0].Shape.Clone()}}, nil
 }
 
-// Grad is that of the identity: rounding has none of its own.
+// Grad is the identity's: rounding has no gradient of its own.
 func (Quantize) Grad(_ *Builder, _ *Node, gs []*Value) []*Value { return gs }
 
 // Cost is one pass over memory.
 func (Quantize) Cost(in, out []Type) Cost { return traffic(in, out, encodeFLOPs) }
 
-// Quantize is x in 8 bits; see [Quantize].
+// Quantize returns x in 8 bits; see [Quantize].
 func (b *Builder) Quantize(x *Value) *Value { return b.emit1(Quantize{}, x) }
 
-// Dequantize is a quantized tensor in a floating-point type, for operations that cannot read
-// it as [MatMul] does.
+// Dequantize converts a quantized tensor to a floating-point type, for operations that
+// cannot read it directly as [MatMul] can.
 type Dequantize struct {
 	To DType // Invalid: F32
 }
@@ -46,7 +46,7 @@ const decodeFLOPs = 2
 // Name is "dequantize".
 func (Dequantize) Name() string { return "dequantize" }
 
-// Infer wants a quantized tensor.
+// Infer requires a quantized tensor.
 func (op Dequantize) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
@@ -61,11 +61,11 @@ func (op Dequantize) Infer(in []Type) ([]Type, error) {
 	return []Type{{to, in[0].Shape.Clone()}}, nil
 }
 
-// Grad: what is quantized is frozen.
+// Grad: quantized tensors are frozen.
 func (Dequantize) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil} }
 
 // Cost is one pass over memory.
 func (Dequantize) Cost(in, out []Type) Cost { return traffic(in, out, decodeFLOPs) }
 
-// Dequantize is x in float32; see [Dequantize].
+// Dequantize returns x in float32; see [Dequantize].
 func (b *Builder) Dequantize(x *Value) *Value { return b.emit1(Dequantize{}, x) }

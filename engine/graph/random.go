@@ -12,7 +12,7 @@ import "fmt"
 // and a recomputation see the same choice. Run counter word 1 is not used.
 //
 // The operand may be a part of a larger tensor, from its element First on, a multiple of
-// 4: elements have their numbers there.
+// 4: elements are then numbered as in that tensor.
 type Dropout struct {
 	P      float64
 	Seed   uint64
@@ -54,9 +54,9 @@ func (d Dropout) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DTyp
 // InplaceOperands: the result may overwrite x.
 func (Dropout) InplaceOperands(*Node) []int { return []int{0} }
 
-// RunCounter is the input that numbers the runs of a training program (update
-// times accumulation plus micro-batch, low and high word), the step coordinate
-// of every random number.
+// RunCounter is the input that numbers the runs of a training program (update times
+// accumulation plus micro-batch, low and high word): the time coordinate of every random
+// number.
 const RunCounter = "run_counter"
 
 // Dropout drops elements of x with probability p; seed is the run's seed.

@@ -16,8 +16,8 @@ const (
 	ReduceMax
 )
 
-// Reduce combines the elements along Axes (a bit per dimension), in float32 or
-// better. With Keep the reduced dimensions stay with extent 1.
+// Reduce combines the elements along Axes (a bit per dimension), in float32 or better.
+// With Keep the reduced dimensions remain, with extent 1.
 type Reduce struct {
 	Kind ReduceKind
 	Axes uint32
@@ -55,8 +55,8 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 }
 
 // Matrices describes a reduction over neighboring dimensions of s as one of outer
-// matrices over their rows, with one column if the last dimension is reduced. ok is
-// false for any other.
+// matrices over their rows, with one column if the last dimension is reduced. ok is false
+// for any other reduction.
 func (r Reduce) Matrices(s Shape) (outer, rows, cols int, ok bool) {
 	outer, rows, cols = 1, 1, 1
 	for i := len(s) - 1; i >= 0; i-- {
@@ -152,8 +152,8 @@ func (b *Builder) SumKeep(x *Value, axes ...int) *Value  { return b.reduce(Reduc
 func (b *Builder) MeanKeep(x *Value, axes ...int) *Value { return b.reduce(ReduceMean, x, true, axes) }
 func (b *Builder) MaxKeep(x *Value, axes ...int) *Value  { return b.reduce(ReduceMax, x, true, axes) }
 
-// SumTo sums x over the dimensions in which shape s stretched to it: the
-// adjoint of broadcasting.
+// SumTo sums x over the dimensions along which shape s was stretched to it: the adjoint
+// of broadcasting.
 func (b *Builder) SumTo(x *Value, s Shape) *Value {
 	if x.Shape().Equal(s) {
 		return x

@@ -2,9 +2,9 @@ package graph
 
 import "fmt"
 
-// Relate is the mean relation of each position to those before it, a relation
-// network (Santoro et al. 2017) with its first layer taken apart, g(x_i, x_j) =
-// relu(P x_i + Q x_j), so that no tensor of pairs exists:
+// Relate is the mean relation of each position to those before it, a relation network (Santoro et
+// al. 2017) with its first layer split, g(x_i, x_j) = relu(P x_i + Q x_j), so that no tensor of
+// pairs exists:
 //
 //	y[b,i] = 1/n * sum of relu(p[b,i] + q[b,j]) over the n positions j <= i with segment[b,j] = segment[b,i]
 //
@@ -36,7 +36,7 @@ func (r Relate) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	return []*Value{g[0], g[1], nil}
 }
 
-// pairs is how often an element is used if all positions are of one segment.
+// pairs is how many times elements are used if all positions are in one segment.
 func (Relate) pairs(t Type) float64 { return float64(t.Shape.Elems()) * float64(t.Shape[1]+1) / 2 }
 
 // Cost is three operations for each element of each pair.

@@ -2,36 +2,35 @@ package graph
 
 import "fmt"
 
-// Rounding is how an optimizer's step keeps a weight.
+// Rounding says how an optimizer's step stores a weight.
 type Rounding struct {
 	Mode RoundingMode
-	// Seed and Stream say which random numbers [Stochastic] takes.
+	// Seed and Stream select the random numbers of [Stochastic].
 	Seed   uint64
 	Stream uint32
 }
 
-// RoundingMode is the format of a weight and what becomes of the bits that it cannot
+// RoundingMode is the format of a weight and what happens to the bits that it cannot
 // hold.
 type RoundingMode uint8
 
 const (
 	// Exact means that the weight is F32, and nothing is rounded away.
 	Exact RoundingMode = iota
-	// Stochastic means that the weight is BF16, and the one number below and the one above are
-	// taken as often as their distances say, so that small steps count on average.
-	// To the bits of the float32 result are added the 16 random bits of the element,
-	// and the lower 16 bits are dropped. Random bits of element i are the lower
-	// (i even) or upper half of word i/2 mod 4 of the Philox4x32-10 block with key
-	// Seed (low word first) and the counter words i/8 low, i/8 high, Stream and t, the
-	// number of the update: a resumed run draws the same.
+	// Stochastic means that the weight is BF16, and is rounded up or down with probabilities
+	// given by the distances, so that small steps count on average. The 16 random bits of the
+	// element are added to the bits of the float32 result, and the lower 16 bits are dropped.
+	// Random bits of element i are the lower (i even) or upper half of word i/2 mod 4 of the
+	// Philox4x32-10 block with key Seed (low word first) and the counter words i/8 low, i/8
+	// high, Stream and t, the number of the update: a resumed run draws the same.
 	Stochastic
-	// Compensated means that the weight is BF16, and what it could not hold is kept in one more
-	// state, the last, also BF16; the next step starts from their sum (Kahan's
-	// summation, as Zamirai et al. 2020, arXiv:2010.06192, section 4, apply it).
+	// Compensated means that the weight is BF16, and its rounding error is kept in one more
+	// state, the last, also BF16; the next step starts from their sum (Kahan summation, as
+	// applied by Zamirai et al. 2020, arXiv:2010.06192, section 4).
 	Compensated
 )
 
-// randomStream sets streams of roundings apart from those of [Builder.Stream].
+// randomStream keeps the streams of roundings apart from those of [Builder.Stream].
 const randomStream = 1 << 31
 
 // WeightStream is the stream of a weight, by its name.
@@ -43,7 +42,7 @@ func WeightStream(name string) uint32 {
 	return h | randomStream
 }
 
-// shared is r without what each weight has of its own.
+// shared is r without what is specific to a weight.
 func (r Rounding) shared() Rounding {
 	r.Stream = 0
 	return r
@@ -57,8 +56,8 @@ func (r Rounding) states() int {
 	return 0
 }
 
-// weight checks the format of a weight, and appends the state of the rounding to those
-// of the step.
+// weight checks the format of a weight, and appends the state of the rounding to the
+// step's states.
 func (r Rounding) weight(w Type, states []Type) (all []Type, wrong error) {
 	want := F32
 	if r.Mode != Exact {

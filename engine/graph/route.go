@@ -2,11 +2,11 @@ package graph
 
 import "fmt"
 
-// Route sorts tokens to experts (Shazeer et al. 2017). Operand: choice I32
-// [N,K], the experts in [0, Experts) that each token chooses. An expert takes those
-// that chose it in order of token, then of k, and with Capacity > 0 no more than
-// that: the others are dropped. The R = N*K rows that are routed (min(N*K,
-// Experts*Capacity) with a capacity) are sorted by expert. Results, all I32:
+// Route sorts tokens to experts (Shazeer et al. 2017). Operand: choice I32 [N,K], the
+// experts in [0, Experts) that each token chooses. An expert takes the tokens that chose
+// it in order of token, then of k, and with Capacity > 0 at most that many: the others
+// are dropped. The R = N*K rows that are routed (min(N*K, Experts*Capacity) with a
+// capacity) are sorted by expert. Results, all I32:
 //
 //	slot [N,K]          the row of each choice, -1 if dropped
 //	source [R]          the choice n*K+k of each row, -1 after the last
@@ -17,7 +17,7 @@ type Route struct{ Experts, Capacity int }
 // Name is "moe_route".
 func (Route) Name() string { return "moe_route" }
 
-// Rows is R for n tokens of k choices.
+// Rows is R for n tokens with k choices each.
 func (r Route) Rows(n, k int) int {
 	if r.Capacity > 0 {
 		return min(n*k, r.Experts*r.Capacity)
@@ -73,9 +73,9 @@ func routed(in []Type, weighted bool) error {
 	return nil
 }
 
-// Dispatch copies tokens to the rows they were routed to: row r of the result
-// [R,D] is the token source[r]/K, times its weight with Weighted, and 0 after
-// the last. Operands: x [N,D], slot, source and weights F32 [N,K].
+// Dispatch copies tokens to the rows they were routed to: row r of the result [R,D] is
+// the token source[r]/K, times its weight with Weighted, and rows after the last are 0.
+// Operands: x [N,D], slot, source and weights F32 [N,K].
 type Dispatch struct{ Weighted bool }
 
 // Name is "moe_dispatch".
@@ -114,9 +114,9 @@ func (d Dispatch) Cost(in, out []Type) Cost { return traffic(in, out, 1) }
 // Autocast keeps the format of the tokens.
 func (d Dispatch) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
 
-// Combine returns rows to their tokens: token n of the result [N,D] is the
-// sum over k of row slot[n,k], times the weight [n,k] with Weighted; dropped
-// choices add nothing. Operands: y [R,D], slot, source and weights F32 [N,K].
+// Combine returns rows to their tokens: token n of the result [N,D] is the sum over k of
+// row slot[n,k], times the weight [n,k] with Weighted; dropped choices contribute
+// nothing. Operands: y [R,D], slot, source and weights F32 [N,K].
 type Combine struct{ Weighted bool }
 
 // Name is "moe_combine".

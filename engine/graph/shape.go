@@ -28,7 +28,7 @@ func (Constant) Cost(_, _ []Type) Cost { return Cost{} }
 // Scalar is the constant c.
 func (b *Builder) Scalar(c float64) *Value { return b.emit1(Constant{c}) }
 
-// Reshape gives the same elements another shape, without copying them.
+// Reshape gives the elements another shape without copying them.
 type Reshape struct{ Shape Shape }
 
 // Name is "reshape".
@@ -37,7 +37,7 @@ func (Reshape) Name() string { return "reshape" }
 // View: the result is the operand's storage.
 func (Reshape) View() {}
 
-// Infer checks that the number of elements stays.
+// Infer checks that the number of elements is unchanged.
 func (r Reshape) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (u SliceGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{{in[0].DType, sh}}, nil
 }
 
-// Grad takes the part back.
+// Grad slices the part out again.
 func (u SliceGrad) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
 	return []*Value{b.emit1(u.Slice, dout[0])}
 }
@@ -200,7 +200,7 @@ func (SliceGrad) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 // Autocast keeps the format.
 func (u SliceGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
 
-// SliceWrite is its first operand with the elements that Slice takes replaced by the
+// SliceWrite returns its first operand with the elements that Slice takes replaced by the
 // second.
 type SliceWrite struct{ Slice Slice }
 
@@ -240,7 +240,7 @@ func (w SliceWrite) Autocast(in []Type, _ DType) ([]DType, Op) {
 // InplaceOperands: the result may overwrite the first operand.
 func (SliceWrite) InplaceOperands(*Node) []int { return []int{0} }
 
-// Pad puts zeros around x along axis: before elements in front, after at the end.
+// Pad puts zeros around x along axis: before elements at the beginning, after at the end.
 func (b *Builder) Pad(x *Value, axis, before, after int) *Value {
 	n := x.Shape()[axis]
 	return b.emit1(SliceGrad{Slice{axis, before, n, 1}, before + n + after}, x)
@@ -307,7 +307,7 @@ func (b *Builder) Concat(axis int, xs ...*Value) *Value {
 	return b.emit1(Concat{axis}, xs...)
 }
 
-// BroadcastTo is x stretched to dims by NumPy's rule, as storage of its own.
+// BroadcastTo is x stretched to dims by NumPy's rule, in its own storage.
 func (b *Builder) BroadcastTo(x *Value, dims ...int) *Value {
 	if x.Shape().Equal(dims) {
 		return x

@@ -1,13 +1,13 @@
 package graph
 
 // TF32Rule is an operation whose matmuls can round their float32 factors to TF32 as they
-// are read: to 10 bits of mantissa, the nearest, of two that are as near the one farther
-// from zero. Products and sums are of float32. It changes no matmul of 16-bit factors.
+// are read: to a mantissa of 10 bits, to nearest, with ties away from zero. Products and
+// sums are in float32. It does not affect matmuls of 16-bit factors.
 type TF32Rule interface {
 	Op
-	// WithTF32 is the operation that does so.
+	// WithTF32 returns the operation with such rounding.
 	WithTF32() Op
-	// IsTF32 reports whether it does.
+	// IsTF32 reports whether it rounds so.
 	IsTF32() bool
 }
 

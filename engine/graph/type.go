@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// DType is the storage type of a tensor's elements. Arithmetic is float32 or
-// better whatever the storage: BF16 and F16 are storage formats.
+// DType is the storage type of a tensor's elements. Arithmetic is in float32 or better
+// whatever the storage: BF16 and F16 are storage formats.
 type DType uint8
 
 // The storage types a program can hold.
@@ -22,7 +22,7 @@ const (
 	I32           // 32-bit signed integer: ids, labels, lengths, counters
 	U8            // 8-bit codes of quantized states
 	NF4           // frozen matrices in 4 bits; see package quant
-	Int8          // frozen matrices in 8 bits with a scale a row; see package quant
+	Int8          // frozen matrices in 8 bits with a scale per row; see package quant
 )
 
 var dtypeNames = [...]string{"invalid", "f32", "bf16", "f16", "i32", "u8", "nf4", "int8"}
@@ -91,7 +91,7 @@ func (s Shape) Equal(t Shape) bool {
 	return true
 }
 
-// Clone is a copy that shares nothing.
+// Clone returns a copy that shares nothing.
 func (s Shape) Clone() Shape { return append(Shape(nil), s...) }
 
 func (s Shape) String() string {
@@ -107,8 +107,8 @@ func (s Shape) String() string {
 	return b.String()
 }
 
-// Broadcast is the common shape of s and t by NumPy's rule: dimensions are
-// matched from the innermost, and an extent of 1 (or none) stretches.
+// Broadcast returns the common shape of s and t by NumPy's rule: dimensions are matched
+// from the innermost, and an extent of 1 (or none) stretches.
 func Broadcast(s, t Shape) (Shape, error) {
 	n := max(len(s), len(t))
 	out := make(Shape, n)
@@ -181,7 +181,7 @@ func (t Type) Quantized() (m quant.Matrix, ok bool) {
 // program add up without overflowing an int64.
 const MostBytes = 1 << 43
 
-// TooLarge is the refusal of a tensor that no machine can hold.
+// TooLarge reports a tensor that no machine can hold.
 type TooLarge struct{ Type Type }
 
 func (e TooLarge) Error() string {
@@ -202,7 +202,7 @@ func (t Type) fits() error {
 // Equal reports whether both types are the same.
 func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }
 
-// With is the type with another element type.
+// With returns the type with another element type.
 func (t Type) With(d DType) Type { return Type{d, t.Shape} }
 
 func (t Type) String() string { return t.DType.String() + t.Shape.String() }

@@ -2,11 +2,11 @@ package graph
 
 import "fmt"
 
-// Verify checks the invariants of every program: operands are defined before
-// they are used, by this function; result types follow the shape rules; only
-// states and fetched parts of them are written in place, each write makes the next version, and neither
-// a version nor a view of it is read after it was overwritten; what has an
-// effect is not recomputed; outputs have names of their own.
+// Verify checks the invariants of every program: operands are defined by this function before
+// they are used; result types follow the shape rules; only states and fetched parts of them are
+// written in place, each write makes the next version, and neither a version nor a view of it is
+// read after it was overwritten; nodes with effects are not recomputed; outputs have distinct
+// names.
 func Verify(f *Func) error {
 	const (
 		unknown = iota
@@ -15,7 +15,7 @@ func Verify(f *Func) error {
 	)
 	status := make([]byte, f.nextID)
 	owner := make([]*Value, f.nextID)
-	views := make([][]*Value, f.nextID) // of the storage of each value
+	views := make([][]*Value, f.nextID) // by storage
 	define := func(v *Value) error {
 		if v.ID < 0 || v.ID >= f.nextID {
 			return fmt.Errorf("%s: value %s has ID %d of %d", f.Name, v.Label(), v.ID, f.nextID)
@@ -116,8 +116,8 @@ func Verify(f *Func) error {
 	return nil
 }
 
-// verifyWindows checks that no two states of a function share memory: a state in the place of
-// a part of another comes without the other, and without a part that overlaps.
+// verifyWindows checks that no two states of a function share memory: a window of a state
+// appears without that state, and without an overlapping window.
 func verifyWindows(states []*Value) error {
 	var windows []*State
 	whole := map[string]bool{}

@@ -14,11 +14,11 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Options steer a comparison.
+// Options control a comparison.
 type Options struct {
-	// Factor is how many times the explained difference a row may have; 0: 8.
+	// Factor is how many times the explained difference a row's difference may be; 0: 8.
 	Factor float64
-	// Most is how many suspects are examined, the first ones, besides those for
+	// Most is how many suspects are examined, the first ones, not counting those for
 	// which the rule makes an exception; 0: 64.
 	Most int
 }
@@ -28,8 +28,8 @@ type Cause string
 
 // The causes.
 const (
-	Own       Cause = "wrong"     // the result is not what the operation's definition gives
-	Amplified Cause = "amplified" // the operation makes small differences large
+	Own       Cause = "wrong"     // the result disagrees with the operation's definition
+	Amplified Cause = "amplified" // the operation amplifies small differences
 )
 
 // Finding is a value that differs by more than its format explains.
@@ -46,7 +46,7 @@ type Finding struct {
 	Worst    []Row  `json:"worst"`   // the worst of these
 }
 
-// String is the finding as lines for people.
+// String returns the finding as readable lines.
 func (f Finding) String() string {
 	var s strings.Builder
 	half := "forward"
@@ -104,9 +104,9 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Run runs fn of a, which is trusted, and of b, which is tried, on the inputs
-// of a slot, which must be the same for both. Differences between their states
-// are taken as given; both leave what fn writes to states.
+// Run runs fn of a, which is trusted, and of b, which is tested, on the inputs of a slot,
+// which must be the same for both. Differences between their states are taken as given;
+// what fn writes to states remains in both.
 func Run(a, b *engine.Executable, fn string, slot int, o Options) (*Report, error) {
 	o.Factor, o.Most = cmp.Or(o.Factor, 8), cmp.Or(o.Most, 64)
 	fa, fb := a.Program().Func(fn), b.Program().Func(fn)
@@ -147,8 +147,8 @@ func Run(a, b *engine.Executable, fn string, slot int, o Options) (*Report, erro
 	return c.report, c.judge(b, fn, slot)
 }
 
-// apart are the differences of the states that f uses: gradients that earlier
-// micro-batches left, say.
+// apart returns the differences of the states that f uses, such as gradients that earlier
+// micro-batches left.
 func apart(a, b *engine.Executable, f *graph.Func) (map[string]spread, error) {
 	states := map[string]spread{}
 	for _, v := range f.States {
@@ -170,7 +170,7 @@ func apart(a, b *engine.Executable, f *graph.Func) (map[string]spread, error) {
 	return states, nil
 }
 
-// written are copies of the states that f writes.
+// written returns copies of the states that f writes.
 func written(x *engine.Executable, f *graph.Func) (states []engine.Tensor, err error) {
 	seen := map[string]bool{}
 	for _, n := range f.Nodes {
@@ -190,7 +190,7 @@ func written(x *engine.Executable, f *graph.Func) (states []engine.Tensor, err e
 	return states, nil
 }
 
-// namesOf are the names of the stored values of f, by ID: a name may be a view's.
+// namesOf returns the names of the stored values of f, by ID: a name may be a view's.
 func namesOf(f *graph.Func) map[int]string {
 	names := map[int]string{}
 	for _, n := range f.Nodes {
@@ -220,7 +220,7 @@ type made struct {
 	err  error
 }
 
-// values runs the function and gives its named values one after the other.
+// values runs the function and yields its named values one after the other.
 func (s source) values(yield func(made) bool) {
 	on := true
 	f := s.x.Program().Func(s.fn)
@@ -250,20 +250,20 @@ func (s source) values(yield func(made) bool) {
 type comparison struct {
 	Options
 	report   *Report
-	names    map[int]string    // of the values of the program that is tried
+	names    map[int]string    // of the values of the tested program
 	known    map[string]spread // the differences of values so far
 	states   map[string]spread // of states before the run, where they differ
 	suspects []*suspect
 	wide     []Wide
 }
 
-// widest are the values of the backward and the forward half that differ most.
+// widest finds the values of the backward and the forward half that differ most.
 func (c *comparison) widest() {
 	slices.SortStableFunc(c.wide, func(p, q Wide) int { return cmp.Compare(q.Middle, p.Middle) })
 	c.report.Widest = c.wide[:min(len(c.wide), 8)]
 }
 
-// walk runs both functions and compares what both store. Where the orders of
+// walk runs both functions and compares the values that both store. Where the orders of
 // the programs differ, values of the trusted one wait for their turn.
 func (c *comparison) walk(a, b source) error {
 	wanted := map[string]bool{}
@@ -298,7 +298,7 @@ func (c *comparison) walk(a, b source) error {
 		c.report.Compared++
 		c.compare(x, y)
 	}
-	for { // the trusted program's states end where the other's do
+	for { // the trusted program's states end where the tested one's do
 		x, ok := next()
 		if !ok {
 			return nil
@@ -340,7 +340,7 @@ func (c *comparison) compare(x, y made) {
 	c.suspects = append(c.suspects, s)
 }
 
-// index is row i of s in all dimensions but the last.
+// index returns row i of s as an index in all dimensions except the last.
 func index(s graph.Shape, i int) []int {
 	at := []int{}
 	for d := len(s) - 2; d >= 0; d-- {
@@ -364,13 +364,13 @@ func (s spread) row(i int) float64 {
 	return s.worst
 }
 
-// median is that of the rows.
+// median returns the median of the rows.
 func (s spread) median() float64 {
 	rows := slices.Sorted(slices.Values(s.rows))
 	return rows[len(rows)/2]
 }
 
-// difference is that of each row of b from a.
+// difference returns the difference of each row of b from a.
 func difference(a, b []float64, t graph.Type) spread {
 	width := t.Shape.Last()
 	n := t.Shape.Rows()
@@ -405,13 +405,13 @@ func difference(a, b []float64, t graph.Type) spread {
 	return s
 }
 
-// explained is how much the rows of the result v of n may differ.
+// explained returns how much the rows of the result v of n may differ.
 func (c *comparison) explained(n *graph.Node, v *graph.Value) spread {
 	own := float64(roundings(n.Op))*unit(v.DType()) + 2*math.Sqrt(float64(terms(n, v)))*0x1p-24
 	return c.inherited(n, v).plus(own)
 }
 
-// inherited is the difference that the operands contribute to the result v of n.
+// inherited returns the difference that the operands contribute to the result v of n.
 func (c *comparison) inherited(n *graph.Node, v *graph.Value) spread {
 	sum := spread{rows: make([]float64, v.Shape().Rows())}
 	for k, in := range n.In {
@@ -427,9 +427,9 @@ func (c *comparison) inherited(n *graph.Node, v *graph.Value) spread {
 	return sum
 }
 
-// of is how much the rows of an operand differ: that of a value that was
-// compared, nothing for inputs, and for what only the tried program
-// has (casts, say) what its operands explain.
+// of returns how much the rows of an operand differ: as compared if the value was
+// compared, nothing for inputs, and for values that only the tested program has (casts,
+// say) what their operands explain.
 func (c *comparison) of(v *graph.Value) spread {
 	s := graph.Storage(v)
 	if s.Node == nil && s.State != nil {

@@ -142,7 +142,7 @@ func TestCleanPair(t *testing.T) {
 // Examining suspects runs the function again: the states are those after one run.
 func TestRunLeavesOneUpdate(t *testing.T) {
 	a, b, once := load(t, encoder(1e-5), graph.F32, false, backend.CPU(1)), load(t, encoder(1e-5), graph.BF16, false, backend.CPU(1)), load(t, encoder(1e-5), graph.BF16, false, backend.CPU(1))
-	if _, err := Run(a, b, engine.FuncStep, 0, Options{Factor: 1e-3}); err != nil { // suspects all over
+	if _, err := Run(a, b, engine.FuncStep, 0, Options{Factor: 1e-3}); err != nil { // everything is suspect
 		t.Fatal(err)
 	}
 	if err := once.Run(engine.FuncStep, 0); err != nil {
@@ -163,7 +163,7 @@ func TestRunLeavesOneUpdate(t *testing.T) {
 	}
 }
 
-// A kernel that gets one row wrong is named: operation, layer and row, first.
+// A kernel that gets one row wrong is named first: operation, layer and row.
 func TestWrongKernel(t *testing.T) {
 	for _, c := range []struct {
 		op, layer string
@@ -226,8 +226,8 @@ func TestNotANumber(t *testing.T) {
 	}
 }
 
-// The norm of a row that is nearly constant loses in 16 bits what distinguished its
-// elements apart. That is not a kernel's fault, and reported as such, with the row.
+// In 16 bits the norm of a nearly constant row loses what distinguished its elements.
+// That is not a kernel's fault; it is reported as amplification, with the row.
 func TestNearlyConstantRow(t *testing.T) {
 	const rows, width, flat = 8, 64, 5
 	training := engine.Training{

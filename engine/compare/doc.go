@@ -23,11 +23,11 @@
 // suspect when its difference is more than [Options.Factor] times what is explained.
 //
 // Suspects are then compared with the definition of the operation (engine/ref, in float64) on
-// exactly its operands: a result that is far from the definition is [Own], the kernel's fault; one
-// that agrees with it is [Amplified]: the operation makes small differences of its operands large
-// (the norm of a row that is nearly constant, say). Sums whose terms cancel amplify too: a linear
-// operation is cleared when the difference is small against the same sum of absolute values. So are
-// operations that only move elements, and AdamW, which makes any gradient large, as long as they
-// agree with their definition. Statistics that only an operation's own gradient reads are not
-// compared, their effect is.
+// exactly its operands: a result that is far from the definition is [Own], the kernel's fault;
+// one that agrees with it is [Amplified]: the operation makes small differences of its operands
+// large (the norm of a row that is nearly constant, say). Sums whose terms cancel amplify too: a
+// linear operation is cleared when the difference is small against the same sum of absolute
+// values. So are operations that only move elements, and AdamW, which makes any gradient large,
+// as long as they agree with their definition. Statistics that only an operation's own gradient
+// reads are not compared; their effect is.
 package compare

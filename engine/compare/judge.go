@@ -120,7 +120,7 @@ func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
 	return nil
 }
 
-// layer is the layer of n; for a node that writes a state, the state.
+// layer returns the layer of n or, for a node that writes a state, the state.
 func layer(n *graph.Node, v *graph.Value) string {
 	if v.State != nil {
 		return v.State.Name
@@ -144,7 +144,7 @@ func norm(x []float64) float64 {
 	return math.Sqrt(s)
 }
 
-// Summary sums up a row.
+// Summary summarizes a row.
 type Summary struct {
 	Mean      Number `json:"mean"`
 	Deviation Number `json:"deviation"`

@@ -13,8 +13,8 @@ func unit(d graph.DType) float64 {
 	return 0x1p-24
 }
 
-// tiny is half the distance of the subnormal numbers of d, which is lost
-// whatever the size of a number; bfloat16 has the exponents of float32.
+// tiny is half the spacing of the subnormal numbers of d, which can be lost whatever the
+// size of a number; bfloat16 has the exponents of float32.
 func tiny(d graph.DType) float64 {
 	if d == graph.F16 {
 		return 0x1p-25
@@ -22,7 +22,7 @@ func tiny(d graph.DType) float64 {
 	return 0
 }
 
-// roundings counts those to the format of the result on the way to it.
+// roundings counts the roundings to the format of the result along the way.
 func roundings(op graph.Op) int {
 	switch op := op.(type) {
 	case graph.Fused:
@@ -32,7 +32,7 @@ func roundings(op graph.Op) int {
 			return 2 + len(op.Body.Instrs)
 		}
 	case graph.Attention, graph.AttentionGrad, graph.LinearCrossEntropyGrad, graph.SelectiveScan, graph.SelectiveScanGrad:
-		return 4 // of what is multiplied a second time
+		return 4 // of the values that are multiplied a second time
 	case graph.LayerNormGrad:
 		return 2 // before and after the addend
 	}
@@ -55,8 +55,8 @@ func terms(n *graph.Node, v *graph.Value) int {
 	return int(most)
 }
 
-// along reports whether each row of the result v of n depends on operand k by
-// the same row only.
+// along reports whether each row of the result v of n depends only on the same row of
+// operand k.
 func along(n *graph.Node, v *graph.Value, k int) bool {
 	switch op := n.Op.(type) {
 	case graph.Elementwise, graph.Fused, graph.Dropout, graph.Softmax, graph.SoftmaxGrad:
@@ -88,9 +88,9 @@ func linear(op graph.Op) bool {
 }
 
 // innocent reports whether op is cleared as long as it agrees with its definition:
-// operations that only move elements, whose results differ as their operands do,
-// and optimizers, which divide gradients by their size, so that those that are nothing
-// but rounding (of the keys' biases, say, which no softmax sees) count as much as
+// operations that only move elements, whose results differ as their operands do, and
+// optimizers, which divide gradients by their size, so that gradients that are nothing
+// but rounding errors (of the keys' biases, say, which no softmax sees) count as much as
 // others.
 func innocent(op graph.Op) bool {
 	switch op.(type) {
@@ -100,9 +100,9 @@ func innocent(op graph.Op) bool {
 	return false
 }
 
-// statistic reports whether v is kept by op for its own gradient alone: the
-// mean of a row that is nearly zero may differ by all of its size without harm,
-// and what it does to the gradient is seen there.
+// statistic reports whether op keeps v only for its own gradient: the mean of a row that
+// is nearly zero may differ by its whole size without harm, and its effect shows in the
+// gradient.
 func statistic(op graph.Op, v *graph.Value) bool {
 	switch op.(type) {
 	case graph.LayerNorm, graph.ChannelNorm, graph.Attention, graph.CrossEntropy, graph.LinearCrossEntropy:

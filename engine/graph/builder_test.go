@@ -47,7 +47,7 @@ func TestBuilderErrors(t *testing.T) {
 	}
 }
 
-// Catch stands for the builder's own errors only.
+// Catch catches only the builder's own errors.
 func TestCatchLetsOtherPanicsThrough(t *testing.T) {
 	defer func() {
 		if r := recover(); r != "bug" {

@@ -223,8 +223,8 @@ func anyShape(rng *rand.Rand) graph.Shape {
 	return pool[rng.IntN(len(pool))]
 }
 
-// anyOperands are operands that fit some rule more often than by chance:
-// those of n say, or types that repeat.
+// anyOperands returns operands that fit some rule more often than by chance: n's own,
+// say, or types that repeat.
 func anyOperands(rng *rand.Rand) []graph.Type {
 	valid := [][]graph.Type{
 		{f32(2, 3), f32(3), f32(3)}, {f32(2, 3), f32(2, 3), f32(3), f32(2), f32(2)},
@@ -257,8 +257,8 @@ func anyOperands(rng *rand.Rand) []graph.Type {
 	return in
 }
 
-// Shape rules are total: whatever the operands, they give types or an error.
-// What they accept has a cost, and its other rules agree with the operands.
+// Shape rules are total: whatever the operands, they return types or an error. Operands
+// that they accept have a cost, and the other rules agree with them.
 func TestShapeRulesAreTotal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	accepted := map[string]bool{}

@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// block is one transformer block with its loss: every kind of thing that a
-// program's text shows.
+// block is one transformer block with its loss: everything that can appear in a program's
+// text.
 func block() *graph.Func {
 	b := graph.NewBuilder("micro")
 	const batch, time, heads, k, vocab = 2, 8, 2, 4, 11
@@ -48,8 +48,8 @@ func TestPrint(t *testing.T) {
 	golden(t, "block.txt", f.String())
 }
 
-// The seed belongs to a run: it does not change the text, but it is part of
-// what an operation is.
+// The seed belongs to a run: it does not change the text, but it is part of an
+// operation's key.
 func TestKeys(t *testing.T) {
 	body := func(alpha float64) *graph.Body {
 		return &graph.Body{Inputs: 1, Results: []int{1}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnMulC, Alpha: alpha}, Arg: []int{0}, DType: graph.F32}}}

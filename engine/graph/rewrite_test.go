@@ -103,9 +103,8 @@ func TestRewriteNothing(t *testing.T) {
 	})
 }
 
-// Replacing operations by others that mean the same keeps the results: a
-// difference by a sum with a negation, a mean by several nodes, and inputs by
-// values computed at the first use.
+// Replacing operations by equivalent ones keeps the results: a difference by a sum with a
+// negation, a mean by several nodes, and inputs by values computed at the first use.
 func TestRewriteKeepsMeaning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, env := program(t)

@@ -26,7 +26,7 @@ func TestBroadcast(t *testing.T) {
 		if same, err := graph.Broadcast(a, nil); err != nil || !same.Equal(a) {
 			t.Fatalf("%v with a scalar gives %v %v", a, same, err)
 		}
-		fits := true // by the rule's words
+		fits := true // by the wording of the rule
 		for i := range min(len(a), len(b)) {
 			x, y := a[len(a)-1-i], b[len(b)-1-i]
 			fits = fits && (x == y || x == 1 || y == 1)

@@ -219,7 +219,7 @@ func (twice) Aliases(int) []graph.Alias {
 	return []graph.Alias{{Out: 0, In: 0}, {Out: 1, In: 1}}
 }
 
-// States of a function share no memory, and a part lies within its whole.
+// States of a function share no memory, and a window lies within its state.
 func TestVerifyWindows(t *testing.T) {
 	whole := &graph.State{Name: "w", Type: graph.T(graph.F32, 2, 50)}
 	part := func(from, n int, d graph.DType) *graph.State {

@@ -1,10 +1,10 @@
 // Package pack assigns offsets in one arena to buffers whose live intervals are all known beforehand
 // ("dynamic storage allocation", offline).
 //
-// It promises: no two buffers that are live at the same time overlap, every offset is a multiple of the
-// alignment, the result depends on the input alone (no clock, no map order, no random seed), and the
-// max-live lower bound is reported next to the size reached, so that a caller sees the
-// gap. On the traces of transformer training steps the gap is below 0.5 %
+// It promises: no two buffers that are live at the same time overlap, every offset is a multiple
+// of the alignment, the result depends only on the input (no clock, no map order, no random
+// seed), and the max-live lower bound is reported next to the size reached, so that a caller sees
+// the gap. On the traces of transformer training steps the gap is below 0.5 %
 // (TestTransformerGap); in general the problem is NP-hard.
 //
 // The method: place the buffers greedily in several orders, each by first-fit and by
@@ -36,19 +36,19 @@ type Options struct {
 	Align int64
 	// Tolerance is the accepted gap, (Size-LowerBound)/LowerBound: a packing within it ends the work.
 	Tolerance float64
-	// Enough is a size, in bytes, that ends the work even if the gap is larger (what
-	// fits the memory is as good as what fits it tightly). 0 means none.
+	// Enough is a size, in bytes, that ends the work even if the gap is larger (any
+	// packing that fits the memory is as good as a tight one). 0 means none.
 	Enough int64
 	// Search bounds the local search: the number of orders it may try. 0 means no search.
 	Search int
 }
 
-// Result tells how large the arena must be and how good that is.
+// Result says how large the arena must be and how good that is.
 type Result struct {
 	Size       int64  // bytes of arena needed
 	LowerBound int64  // bytes: the most that is live at one position; no packing can be smaller
 	Method     string // the order and fit that won, for instance "size/first-fit"
-	Tried      int    // greedy placements made, the search's included
+	Tried      int    // greedy placements made, including those of the search
 }
 
 // DefaultAlign is the alignment used when Options.Align is 0.

@@ -186,8 +186,8 @@ func TestCheckErrors(t *testing.T) {
 	}
 }
 
-// shapes are models as people train them, at every recompute level, with and without
-// chunked cross-entropy.
+// shapes are realistic models, at every recompute level, with and without chunked
+// cross-entropy.
 func shapes() []gpt {
 	var all []gpt
 	for _, m := range []gpt{
@@ -218,7 +218,7 @@ func TestTransformerGap(t *testing.T) {
 	}
 }
 
-// TestRandomTransformerGap draws shapes far from the usual; the search closes what the
+// TestRandomTransformerGap draws unusual shapes; the search closes the gap that the
 // greedy orders leave.
 func TestRandomTransformerGap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -1,6 +1,6 @@
 package pack
 
-// fit says which of the free gaps a buffer takes.
+// fit is the rule by which a buffer takes one of the free gaps.
 type fit int
 
 const (

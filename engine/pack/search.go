@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// search improves the best order by squeaky-wheel moves: place, find the buffer that reaches the top, move it and a
-// few others forward, place again. Slightly worse orders are accepted now and then. The random numbers have a
-// fixed seed and the effort is counted in placements, so the result depends on the input alone.
+// search improves the best order by squeaky-wheel moves: place, find the buffer that reaches the
+// top, move it and a few others forward, place again. Slightly worse orders are accepted now and
+// then. The random numbers have a fixed seed and the effort is counted in placements, so the
+// result depends only on the input.
 func (p *packer) search(goal int64, tries int) {
 	if p.best <= goal || tries <= 0 {
 		return
@@ -27,7 +28,7 @@ func (p *packer) search(goal int64, tries int) {
 			moveForward(next, rng.IntN(len(next)), rng)
 		}
 		p.tried++
-		// What is more than 2 % worse than the current order is not worth finishing.
+		// An order more than 2 % worse than the current one is not worth finishing.
 		n, at := p.place(next, firstFit, size+size/50+1)
 		if n < p.best {
 			p.best = n

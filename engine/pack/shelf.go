@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// shelf holds what is placed, sorted by offset, in one flat slice. A scan goes over it
-// in order with a loop that has no branch depending on single intervals, which beats
-// trees at the sizes that occur. What makes it short: a training step puts many buffers
-// at the same offset at different times (every layer needs the same temporaries). A
-// long run of equal offsets is folded into one row that is searched by time.
+// shelf holds the placed buffers, sorted by offset, in one flat slice. A scan goes over
+// it in order with a loop that has no branch depending on single intervals, which beats
+// trees at the sizes that occur. The scan is short because a training step puts many
+// buffers at the same offset at different times (every layer needs the same temporaries).
+// A long run of equal offsets is folded into one row that is searched by time.
 type shelf struct {
 	rows  []row
 	parts [][]part // of the folded rows; slices are kept for the next placement

@@ -13,8 +13,8 @@ type recompute int
 
 const (
 	keepAll   recompute = iota
-	selective           // normalized inputs and the GELU's output are made again
-	full                // a block keeps its input only
+	selective           // normalized inputs and the GELU's output are recomputed
+	full                // a block keeps only its input
 )
 
 func (g gpt) String() string {
@@ -22,7 +22,7 @@ func (g gpt) String() string {
 		g.layers, g.batch, g.time, g.width, g.vocab, g.heads, g.recompute, g.ceChunks)
 }
 
-// tape writes down allocations while a schedule is walked through.
+// tape records allocations while a schedule is walked through.
 type tape struct {
 	bufs []Buffer
 	now  int32
@@ -35,7 +35,7 @@ func (t *tape) alloc(size int) int {
 	return len(t.bufs) - 1
 }
 
-// free ends the buffers after the present position.
+// free ends the buffers after the current position.
 func (t *tape) free(ids ...int) {
 	for _, i := range ids {
 		if t.bufs[i].End < 0 {

@@ -7,15 +7,14 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// accumulate sums gradients where they are computed. What is added to a
-// state (the gradient of several micro-batches) goes there at once, by the
-// operation itself if it can (a matmul, an embedding's or a loss's gradient),
-// so that no gradient ever has a tensor of its own; and the gradient of an
-// embedding starts from the gradient of another use of the table.
+// accumulate sums gradients where they are computed. Whatever is added to a state (the
+// gradient of several micro-batches) is added at once, by the operation that computes it
+// if it can (a matmul, an embedding's or a loss's gradient), so that no gradient has a
+// tensor of its own; and the gradient of an embedding starts from the gradient of another
+// use of the table.
 //
-// A sum that starts from the state instead of being added to it is rounded
-// differently: this is the one pass that changes bits, within the error of any
-// float32 sum.
+// A sum that starts from the state instead of being added to it is rounded differently:
+// this is the only pass that changes bits, within the error of any float32 sum.
 func accumulate(u *Unit) error {
 	a := &accumulator{newDefUse(u.F), make([]func(*rebuilder), len(u.F.Nodes)), make([][]func(*rebuilder), len(u.F.Nodes))}
 	for _, n := range u.F.Nodes {
@@ -53,18 +52,18 @@ func accumulate(u *Unit) error {
 
 type accumulator struct {
 	*defUse
-	instead []func(r *rebuilder)   // of the node at a position
-	after   [][]func(r *rebuilder) // it
+	instead []func(r *rebuilder)   // replaces the node at a position
+	after   [][]func(r *rebuilder) // runs after it
 }
 
 // part is one summand of a gradient.
 type part struct {
 	seen *graph.Value
-	n    *graph.Node // that makes it
+	n    *graph.Node // computes it
 }
 
-// parts splits a gradient into the summands that nobody else reads; sums are
-// the additions between them.
+// parts splits a gradient into the summands that nothing else reads; sums are the
+// additions between them.
 func (a *accumulator) parts(v *graph.Value) (parts []part, sums []*graph.Node) {
 	n := graph.Storage(v).Node
 	if n == nil {
@@ -91,7 +90,7 @@ func (a *accumulator) private(v *graph.Value) bool {
 	return !a.pinned[s.ID] && len(a.readers.of(s.ID)) == 1
 }
 
-// adder is the operation that adds result v of n to a state on its own.
+// adder returns the operation that adds p to a state by itself.
 func (a *accumulator) adder(p part, state graph.Type) graph.Op {
 	if p.n == nil || !a.private(p.seen) || a.instead[a.position.of(p.n)] != nil || !graph.Storage(p.seen).Type.Equal(state) {
 		return nil
@@ -115,8 +114,8 @@ func (a *accumulator) adder(p part, state graph.Type) graph.Op {
 	return nil
 }
 
-// state lets the summands of what n adds to a state go there one by one, each
-// as soon as it is computed.
+// state makes the summands of what n adds to a state go there one by one, each as soon as
+// it is computed.
 func (a *accumulator) state(n *graph.Node) {
 	g, i := n.In[0], a.position.of(n)
 	parts, sums := a.parts(n.In[1])
@@ -124,14 +123,14 @@ func (a *accumulator) state(n *graph.Node) {
 		parts, sums = []part{{n.In[1], graph.Storage(n.In[1]).Node}}, nil
 	}
 	for _, p := range parts {
-		// The state must be there, and nothing may still need its old value.
+		// The state must be available, and nothing may still need its old value.
 		if p.n == nil || g.Node != nil && a.position.of(g.Node) >= a.position.of(p.n) ||
 			slices.ContainsFunc(a.readers.of(g.ID), func(j int) bool { return j != i && j >= a.position.of(p.n) }) {
 			return
 		}
 	}
 	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(a.position.of(p.n), a.position.of(q.n)) })
-	next := g // the old value that corresponds to the state's present version
+	next := g // the old value that corresponds to the state's current version
 	for k, p := range parts {
 		result := n.Out[0]
 		if k < len(parts)-1 {
@@ -162,8 +161,7 @@ func (a *accumulator) state(n *graph.Node) {
 	a.instead[i] = leaveOut
 }
 
-// table lets the gradient n of a table start from the gradient that it is
-// added to.
+// table makes the gradient n of a table start from the gradient that it is added to.
 func (a *accumulator) table(n *graph.Node, op graph.EmbeddingGrad) {
 	if !a.private(n.Out[0]) {
 		return

@@ -2,11 +2,10 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// cast rewrites the function for mixed precision (Micikevicius et al. 2018):
-// matmuls and what is between them are stored in u.ComputeDType; weights, their
-// gradients, statistics, losses and everything that sums over many elements
-// stay float32. Which operand may be 16-bit is each operation's own rule
-// ([graph.AutocastRule]).
+// cast rewrites the function for mixed precision (Micikevicius et al. 2018): matmuls and
+// the values between them are stored in u.ComputeDType; weights, their gradients,
+// statistics, losses and everything that sums over many elements stay float32. Which
+// operand may be 16-bit is each operation's own rule ([graph.AutocastRule]).
 func cast(u *Unit) error {
 	if !u.ComputeDType.Half() {
 		return nil
@@ -52,7 +51,7 @@ func cast(u *Unit) error {
 	if err != nil {
 		return err
 	}
-	// A result keeps the format that it was declared with: the host reads it.
+	// A result keeps its declared format: the host reads it.
 	b := graph.Extend(f)
 	for i, o := range u.F.Outputs {
 		f.Outputs[i].Value = b.Cast(f.Outputs[i].Value, o.Value.DType())
@@ -61,8 +60,8 @@ func cast(u *Unit) error {
 	return nil
 }
 
-// keptGradient reports whether operand i of n is a gradient that was rounded to be kept, which
-// an optimizer reads as it is.
+// keptGradient reports whether operand i of n is a gradient that was rounded for storage,
+// which an optimizer reads as it is.
 func keptGradient(n *graph.Node, i int) bool {
 	switch n.Op.(type) {
 	case graph.GlobalNorm:

@@ -7,11 +7,11 @@ import (
 // leastRow is the shortest row that is worth a scale of its own.
 const leastRow = 8
 
-// compress keeps the arguments of GELU and SiLU for the backward half in 8 bits, with a scale
-// a row (activation compressed training: Chen et al. 2021, arXiv:2104.14129; here to nearest).
-// The forward half computes with the arguments themselves. The backward half decodes them
-// once, and computes anew what the forward half made of them: the function's result, and that
-// times a gate, which a matmul's gradient reads.
+// compress keeps the arguments of GELU and SiLU for the backward half in 8 bits, with one
+// scale per row (activation compressed training: Chen et al. 2021, arXiv:2104.14129; here
+// rounded to nearest). The forward half computes with the arguments themselves. The backward
+// half decodes them once, and recomputes what the forward half made of them: the function's
+// result, and that times a gate, which a matmul's gradient reads.
 func compress(u *Unit) error {
 	if !u.Compress || u.Loss == "" {
 		return nil
@@ -20,7 +20,7 @@ func compress(u *Unit) error {
 	if len(arguments) == 0 {
 		return nil
 	}
-	codes := map[int]*graph.Value{} // of an argument, by its ID
+	codes := map[int]*graph.Value{} // by the argument's ID
 	type key struct{ id, block int }
 	decoded := map[key]*graph.Value{} // serve the backward half of one block
 	f, err := u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
@@ -65,9 +65,9 @@ func compress(u *Unit) error {
 	return err
 }
 
-// compressible are the values, by ID, that are kept in 8 bits, and those that are made of them.
-// A value of which the backward half reads more than elementwise functions would have to be
-// kept as it is beside its codes.
+// compressible returns the values, by ID, that are kept in 8 bits, and those computed from
+// them. If anything in the backward half other than elementwise functions reads a value, it
+// would have to be kept uncompressed as well as in codes.
 func compressible(f *graph.Func) (arguments, made map[int]bool) {
 	arguments, made = map[int]bool{}, map[int]bool{}
 	saved := map[int][]*graph.Node{} // readers in the backward half
@@ -103,8 +103,8 @@ func curved(fn graph.Fn) bool {
 	return fn == graph.FnGELU || fn == graph.FnGELUTanh || fn == graph.FnSiLU
 }
 
-// follows reports whether n is such a function of an argument that is compressed, or a product
-// with its result.
+// follows reports whether n is such a function of a compressed argument, or a product with its
+// result.
 func follows(n *graph.Node, arguments, made map[int]bool) bool {
 	e, ok := n.Op.(graph.Elementwise)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// What is kept in 8 bits changes gradients, not what the forward half computes; and
-// recomputing, fusing and ordering change no bit of it.
+// 8-bit storage changes gradients, not what the forward half computes; recomputing,
+// fusing and ordering do not change a bit of it.
 func TestCompress(t *testing.T) {
 	compressed := 0
 	rapid.Check(t, func(t *rapid.T) {

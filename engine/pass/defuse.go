@@ -7,9 +7,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// defUse knows where the values of a function are defined and read. Positions
-// are indexes of f.Nodes; tables of values are indexed by ID and hold stored
-// values: reading through a view counts as reading the stored value.
+// defUse records where the values of a function are defined and read. Positions are
+// indexes of f.Nodes; tables of values are indexed by ID and hold stored values: reading
+// through a view counts as reading the stored value.
 type defUse struct {
 	f           *graph.Func
 	position    positions
@@ -29,16 +29,16 @@ func positionsOf(f *graph.Func) positions {
 	return p
 }
 
-// of is the index of n.
+// of returns the index of n.
 func (p positions) of(n *graph.Node) int { return int(p[n.Out[0].ID]) }
 
-// readers are the lists of the positions of those that read a value, by its ID: parts of one list.
+// readers are, by a value's ID, the positions of the nodes that read it, as parts of one list.
 type readers struct {
 	list     []int
 	from, to []int32
 }
 
-// of is the list of the value with an ID. It is not to be appended to.
+// of returns the list of the value with an ID. It must not be appended to.
 func (r *readers) of(id int) []int { return r.list[r.from[id]:r.to[id]:r.to[id]] }
 
 func newDefUse(f *graph.Func) *defUse {
@@ -92,7 +92,7 @@ func newDefUse(f *graph.Func) *defUse {
 	return z
 }
 
-// operandsOf are the stored values that the nodes read, each once.
+// operandsOf returns the stored values that the nodes read, each once.
 func operandsOf(nodes ...*graph.Node) []*graph.Value {
 	var vs []*graph.Value
 	for _, n := range nodes {

@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Differentiate appends to f the gradients of the scalar loss with respect to
-// wrt, by reverse accumulation. seed is the gradient of the loss itself; nil
-// is 1. A value that the loss does not depend on gets a nil gradient.
+// Differentiate appends to f the gradients of the scalar loss with respect to wrt, by
+// reverse accumulation. seed is the gradient of the loss itself; nil means 1. A value
+// that the loss does not depend on gets a nil gradient.
 func Differentiate(f *graph.Func, loss *graph.Value, wrt []*graph.Value, seed *graph.Value) ([]*graph.Value, error) {
 	grads := make([]*graph.Value, len(wrt))
 	err := graph.Catch(func() {

@@ -18,9 +18,8 @@ func SliceAll(u *Unit, parts int) error {
 	return err
 }
 
-// CheckPlacement checks the result of placing u against its lifetimes: no two
-// buffers that are alive together overlap, and nothing can be smaller than the
-// bound.
+// CheckPlacement checks the result of placing u against its lifetimes: no two buffers
+// that are live together overlap, and nothing can be smaller than the bound.
 func CheckPlacement(u *Unit) error {
 	p := u.Placement
 	bufs := buffers(u.F)

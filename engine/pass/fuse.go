@@ -6,19 +6,19 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// fuse joins elementwise operations with each other, with the matmuls before
-// them and with the column reductions after them, so that the values between
-// them never go to memory. Every instruction of a fused body rounds as the separate
-// operation did: no bit changes.
+// fuse merges elementwise operations with each other, with the matmuls before them and
+// with the column reductions after them, so that the values between them never go to
+// memory. Every instruction of a fused body rounds as the separate operation did: no bit
+// changes.
 //
-// A cluster of nodes becomes one node at the position of one of them. That is
-// legal if all its operands are defined there, no other node reads its results
-// earlier, and no state it reads is overwritten before; and it must not keep more
-// memory alive than its members did.
+// A cluster of nodes becomes one node at the position of one of them. That is legal if
+// all its operands are defined there, no other node reads its results earlier, and no
+// state it reads is overwritten before; and it must not keep more memory alive than its
+// members did.
 //
-// What is near enough to fuse depends on the order. With recomputation the source
-// order needs the values of the backward half before the rebuilt ones; the lazy
-// order is tried too, and used if its peak is 2 % lower.
+// Which nodes are near enough to fuse depends on the order. With recomputation the source
+// order needs the values of the backward half before the rebuilt ones; the lazy order is
+// tried too, and used if its peak is 2 % lower.
 func fuse(u *Unit) error {
 	can := FuseAll
 	if u.Fusion != nil {
@@ -45,7 +45,7 @@ func fuse(u *Unit) error {
 	return nil
 }
 
-// fused is f with each cluster as one node.
+// fused returns f with each cluster as one node.
 func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
 	f, err := operands(f, can)
 	if err != nil {
@@ -70,7 +70,7 @@ func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
 	return rebuild(f, instead)
 }
 
-// cluster is what becomes one node.
+// cluster is a set of nodes that become one node.
 type cluster struct {
 	// base is the matmul, or the gradient of a norm, that does the work of the
 	// loop as its epilogue; nil for a loop on its own.
@@ -107,7 +107,7 @@ type fuser struct {
 	moved [][]moved
 }
 
-// moved records that c was moved down to a position.
+// moved is a cluster that was moved down to a position.
 type moved struct {
 	c  *cluster
 	to int
@@ -134,13 +134,13 @@ func (z *fuser) defines(c *cluster, v *graph.Value) bool {
 	return v.Node != nil && z.of[z.position.of(v.Node)] == c
 }
 
-// escapes reports whether the host or a node outside of c reads v.
+// escapes reports whether the host or a node outside c reads v.
 func (z *fuser) escapes(c *cluster, v *graph.Value) bool {
 	return z.pinned[v.ID] || slices.ContainsFunc(z.readers.of(v.ID), func(i int) bool { return z.of[i] != c })
 }
 
-// results are the values that c must store, the last one first: that one may be
-// stored in place of an operand.
+// results returns the values that c must store, the last one first: it may be stored in
+// place of an operand.
 func (z *fuser) results(c *cluster) []*graph.Value {
 	vs := slices.DeleteFunc(c.values(), func(v *graph.Value) bool { return !z.escapes(c, v) })
 	slices.Reverse(vs)

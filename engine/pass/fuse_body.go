@@ -13,11 +13,11 @@ type source struct {
 	shape        graph.Shape
 }
 
-// body is the program of the loop of c, with its operands. A matmul as base is
-// register 0 and not among the sources.
+// body returns the program of the loop of c, with its operands. If the base is a matmul,
+// it is register 0 and not among the sources.
 func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	b := &graph.Body{}
-	register := map[int]int{} // of what c makes, by ID
+	register := map[int]int{} // of the values of c, by ID
 	if c.base != nil {
 		register[c.base.Out[0].ID] = 0
 		b.Inputs++
@@ -53,7 +53,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 		}
 		op, out := n.Op, n.Out[0]
 		if _, ok := op.(graph.Expand); ok {
-			// Reading stretches; only a result needs an instruction of its own.
+			// Reading can broadcast; only a result needs an instruction of its own.
 			if !z.escapes(c, out) {
 				register[out.ID] = arg[0]
 				continue
@@ -77,7 +77,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	return b, sources
 }
 
-// inputs are the operands of a body, each in the shape in which it is read.
+// inputs returns the operands of a body, each in the shape in which it is read.
 func (r *rebuilder) inputs(sources []source) []*graph.Value {
 	vs := make([]*graph.Value, len(sources))
 	for i, s := range sources {
@@ -89,7 +89,7 @@ func (r *rebuilder) inputs(sources []source) []*graph.Value {
 	return vs
 }
 
-// emit emits the node that c becomes.
+// emit emits the node that replaces c.
 func (z *fuser) emit(r *rebuilder, c *cluster) {
 	body, sources := z.body(c)
 	results := z.results(c)
@@ -111,16 +111,16 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 		r.replace(results, out)
 		r.replace(c.base.Out[1:], out[len(results):]) // the sums of an operand
 	case graph.LayerNormGrad:
-		// The sum takes the place of the gradient of x.
+		// The sum replaces the gradient of x.
 		out := r.b.Emit(op, in...)
 		r.replace(results, out)
 		r.replace(c.base.Out[1:], out[1:])
 	}
 }
 
-// legalBody reports whether the body of c has no more registers and results than
-// the device allows, and each result has the full shape: a value computed from
-// stretched operands alone has not.
+// legalBody reports whether the body of c has no more registers and results than the
+// device allows, and each result has the full shape: a value computed only from stretched
+// operands does not.
 func (z *fuser) legalBody(c *cluster) bool {
 	b, sources := z.body(c)
 	if b.Inputs+len(b.Instrs) > z.can.Registers || len(b.Results) > z.can.Results {

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// loops fuses the elementwise nodes that no matmul took: each with the loop that
+// loops fuses the elementwise nodes that no matmul took over: each with the loop that
 // writes one of its operands, else with a loop that reads the same operand.
 func (z *fuser) loops() {
 	for i, n := range z.f.Nodes {
@@ -31,9 +31,9 @@ func (z *fuser) loops() {
 	}
 }
 
-// neighbors are the loops that write operands of n (makers), and those that read
-// an operand of n of full size at a position where all operands are defined
-// (siblings), the latest first.
+// neighbors returns the loops that write operands of n (makers), and those that read an
+// operand of n of full size at a position where all operands are defined (siblings), the
+// latest first.
 func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 	add := func(cs []*cluster, c *cluster) []*cluster {
 		if c != nil && c.base == nil && !slices.Contains(cs, c) {
@@ -54,8 +54,8 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 		if s.Type.Shape.Elems() < n.Out[0].Shape().Elems() {
 			continue
 		}
-		// A scalar may have a reader for each weight: look only at those that can be
-		// late enough.
+		// A scalar may have a reader for each weight: look only at those that are late
+		// enough.
 		before, _ := slices.BinarySearch(z.readers.of(s.ID), z.position.of(n))
 		for _, j := range slices.Backward(z.readers.of(s.ID)[:before]) {
 			if j < known {

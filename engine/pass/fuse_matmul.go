@@ -2,11 +2,11 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// matmuls makes the elementwise work on the result of each matmul (bias,
-// activation, residual, gradient of an activation, dropout) its epilogue, done
-// while a tile of the result is in cache, and fuses each gradient of a norm with
-// the addition of another gradient. It goes from the last node to the first, so
-// that the later of two gradients adds them, when the other is defined.
+// matmuls makes the elementwise work on the result of each matmul (bias, activation,
+// residual, gradient of an activation, dropout) its epilogue, done while a tile of the
+// result is in cache, and fuses each gradient of a norm with the addition of another
+// gradient. It goes from the last node to the first, so that the later of two gradients
+// adds them, once the other is defined.
 func (z *fuser) matmuls() {
 	for i := len(z.f.Nodes) - 1; i >= 0; i-- {
 		n := z.f.Nodes[i]

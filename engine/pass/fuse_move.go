@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// noPressureBetween reports whether positions i and j are near, and the nodes
-// between them, apart from those of c, write at most an eighth of the given bytes.
+// noPressureBetween reports whether positions i and j are close, and the nodes between
+// them, except those of c, write at most an eighth of the given bytes.
 func (z *fuser) noPressureBetween(c *cluster, i, j int, bytes int64) bool {
 	const far = 64
 	if j-i > far {
@@ -51,10 +51,9 @@ func (z *fuser) fuseUp(c *cluster, n *graph.Node) bool {
 	return z.tryFuse(c, c.at, n)
 }
 
-// fuseDown moves c down to position i and fuses it with nodes, or with the cluster
-// into, if no other node reads its results before i, no state it reads is
-// overwritten before i, and it keeps no more memory alive than it saves. What it
-// is fused with may read c.
+// fuseDown moves c down to position i and fuses it with nodes, or with the cluster into,
+// if no other node reads its results before i, no state it reads is overwritten before i,
+// and it keeps no more memory alive than it saves. The other nodes may read c.
 func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node) bool {
 	if c.base != nil || c.at > i {
 		return false
@@ -92,8 +91,8 @@ func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node)
 	return z.tryFuse(c, i, nodes...)
 }
 
-// tryFuse makes the nodes instructions of c and puts c at position i, unless the body is
-// not legal then.
+// tryFuse makes the nodes instructions of c and puts c at position i, unless that makes
+// the body illegal.
 func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 	before, was := *c, make([]*cluster, len(nodes))
 	c.at = i
@@ -127,8 +126,8 @@ func (z *fuser) noteMoved(c *cluster) {
 	}
 }
 
-// laterReader reports whether a reader of v passes the test, which sees the last
-// ones first.
+// laterReader reports whether a reader of v passes the test, which sees the last readers
+// first.
 func (z *fuser) laterReader(v *graph.Value, test func(j int) bool) bool {
 	for _, j := range slices.Backward(z.readers.of(v.ID)) {
 		if test(j) {

@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// operands fuses matmuls with other work on their operands, done while they are
-// read, so that it needs no pass over memory of its own: elementwise functions
-// whose results the operands are, and sums of their columns.
+// operands fuses matmuls with other work on their operands, done as they are read, so
+// that it needs no separate pass over memory: elementwise functions that compute the
+// operands, and sums of the operands' columns.
 func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
 	if !can.Operands && !can.OperandReductions {
 		return f, nil
@@ -58,10 +58,10 @@ func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
 	return rebuild(f, instead)
 }
 
-// operandFunctions are the elementwise functions, by the ID of their result, that
-// every reader of the result can apply to its operand instead. The argument stays
-// in memory in any case; otherwise the function belongs in the epilogue of the node
-// that writes the argument.
+// operandFunctions returns the elementwise functions, by the ID of their result, that
+// every reader of the result can apply to its operand instead. The argument stays in
+// memory in any case; otherwise the function belongs in the epilogue of the node that
+// writes the argument.
 func (z *defUse) operandFunctions() map[int]*graph.Node {
 	maps := map[int]*graph.Node{}
 	for i, n := range z.f.Nodes {
@@ -72,9 +72,9 @@ func (z *defUse) operandFunctions() map[int]*graph.Node {
 	return maps
 }
 
-// columnSums are the column sums, such as the gradient of a bias, by the position
-// of a matmul that reads the same matrix transposed, as the gradient of a weight
-// does, before any reader of the sum.
+// columnSums returns the column sums, such as the gradient of a bias, by the position of
+// a matmul that reads the same matrix transposed, as the gradient of a weight does,
+// before any reader of the sum.
 func (z *defUse) columnSums() map[int]*graph.Node {
 	sums := map[int]*graph.Node{}
 	for _, n := range z.f.Nodes {

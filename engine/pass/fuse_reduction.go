@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// reductions fuses loops with the column sums of what they compute or read in full:
-// the gradients of what was stretched, such as biases. A value that only such sums
-// read never goes to memory.
+// reductions fuses loops with the column sums of what they compute or read in full: the
+// gradients of broadcast values, such as biases. A value that only such sums read never
+// goes to memory.
 func (z *fuser) reductions() {
 	for _, n := range z.f.Nodes {
 		op, ok := n.Op.(graph.Reduce)

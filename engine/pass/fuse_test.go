@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// shapeOf says what became of a function: its nodes but views, constants and
-// reductions, bodies spelled out.
+// shapeOf describes what became of a function: its nodes except views, constants and
+// reductions, with bodies spelled out.
 func shapeOf(f *graph.Func) []string {
 	var s []string
 	for _, n := range f.Nodes {
@@ -172,8 +172,8 @@ func TestFuseShapes(t *testing.T) {
 	}
 }
 
-// A sum that joined a loop adds what the loop read, also where a result of the
-// loop takes that operand's place.
+// A sum fused with a loop adds what the loop read, even if a result of the loop
+// overwrites that operand.
 func TestFusedSumsOfWhatIsOverwritten(t *testing.T) {
 	outputs := func(o engine.CompileOptions) (*run, *engine.Program) {
 		b := graph.NewBuilder("f")

@@ -9,7 +9,7 @@ type Fusion struct {
 	// tile of it is in cache.
 	Epilogues bool
 	// Operands are functions that a matmul applies to an operand as it reads it:
-	// worth it where reading costs more than computing the function again.
+	// worthwhile if reading costs more than computing the function again.
 	Operands bool
 	// OperandReductions are column sums of an operand that a matmul reads
 	// transposed: the gradient of a bias next to that of its weight.
@@ -19,7 +19,7 @@ type Fusion struct {
 	// LoopReductions are column sums of what an elementwise loop computes or reads.
 	LoopReductions bool
 	// Registers is the maximum number of inputs and instructions of a fused body, Results
-	// that of its results.
+	// the maximum number of its results.
 	Registers, Results int
 }
 

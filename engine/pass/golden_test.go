@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write the golden dumps anew")
 
 // block is one layer of a language model with dropout, in mixed precision, with
-// activations rebuilt and gradients accumulated: every pass has work on it.
+// activations rebuilt and gradients accumulated: every pass has something to do.
 func block() *pass.Unit {
 	b := graph.NewBuilder("block")
 	const batch, t = 2, 4
@@ -36,8 +36,8 @@ func block() *pass.Unit {
 		}}
 }
 
-// The program before the passes and after each is what it was; go test -update
-// writes what it is.
+// The program before the passes and after each is unchanged; go test -update writes the
+// current one.
 func TestGoldenDumps(t *testing.T) {
 	check := func(name string, f *graph.Func) {
 		t.Helper()

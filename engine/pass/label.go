@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// label gives every result that has no name one of its own: its layer and
-// operation, and a number among those. The names survive the passes that follow, as
-// those of inputs and states do.
+// label names every result that has no name: by its layer and operation, and a number to
+// tell equal ones apart. The names survive the passes that follow, like those of inputs
+// and states.
 func label(f *graph.Func) {
 	seen := map[string]int{}
 	for _, n := range f.Nodes {

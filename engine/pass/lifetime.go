@@ -6,20 +6,20 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// buffer is one stretch of temporary memory: a value with its views and with
-// what overwrites it in place.
+// buffer is one block of temporary memory: a value with its views and with whatever
+// overwrites it in place.
 type buffer struct {
 	values     []*graph.Value
 	bytes      int64
 	start, end int32 // node positions, half open
 }
 
-// buffers finds the temporary buffers of f in its present order. Inputs,
-// states, state versions and outputs are not temporary. Results take over the
-// storage of operands that die with the node.
+// buffers finds the temporary buffers of f in its current order. Inputs, states, state
+// versions and outputs are not temporary. Results take over the storage of operands that
+// die with the node.
 func buffers(f *graph.Func) []*buffer { return new(tables).buffers(f) }
 
-// tables are what finding buffers needs, to be used again.
+// tables are the scratch tables for finding buffers, kept for reuse.
 type tables struct {
 	of     []*buffer // by ID of a value
 	pinned []bool
@@ -28,7 +28,7 @@ type tables struct {
 	all    []*buffer
 }
 
-// cleared is a slice of n zeros, in the place of s where that is large enough.
+// cleared returns a slice of n zeros, reusing s if it is large enough.
 func cleared[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, n+n/4)
@@ -38,7 +38,7 @@ func cleared[T any](s []T, n int) []T {
 	return s
 }
 
-// buffers is valid until the tables are used again.
+// buffers returns buffers that are valid until the tables are used again.
 func (t *tables) buffers(f *graph.Func) []*buffer {
 	t.of, t.pinned, t.last = cleared(t.of, f.NumValues()), cleared(t.pinned, f.NumValues()), cleared(t.last, f.NumValues())
 	of, pinned, last := t.of, t.pinned, t.last
@@ -114,8 +114,8 @@ func (t *tables) buffers(f *graph.Func) []*buffer {
 	return all
 }
 
-// written is the buffer that node n writes in place for its result j: that of a fetched part of
-// a state; nil: none.
+// written returns the buffer that node n writes in place for its result j, one of a fetched
+// part of a state; nil: none.
 func written(n *graph.Node, aliases []graph.Alias, j int, of []*buffer) *buffer {
 	for _, a := range aliases {
 		if a.Out == j {
@@ -125,8 +125,8 @@ func written(n *graph.Node, aliases []graph.Alias, j int, of []*buffer) *buffer 
 	return nil
 }
 
-// takeOver is the buffer of an operand that node n, at position i, may write
-// its first result over, or nil.
+// takeOver returns the buffer of an operand that node n, at position i, may overwrite
+// with its first result, or nil.
 func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*graph.Value) *graph.Value) *buffer {
 	ip, ok := n.Op.(graph.Inplacer)
 	if !ok || pinned[n.Out[0].ID] || n.Out[0].State != nil {
@@ -152,7 +152,7 @@ func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*gr
 
 var peakTables = sync.Pool{New: func() any { return new(tables) }}
 
-// peak is the most temporary memory live at one position of f.
+// peak returns the most temporary memory live at any position of f.
 func peak(f *graph.Func) int64 {
 	t := peakTables.Get().(*tables)
 	defer peakTables.Put(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// layersVariable makes the process of TestCompileIsLinear compile a model of so
-// many layers.
+// layersVariable makes the process of TestCompileIsLinear compile a model of that many
+// layers.
 const layersVariable = "SNUG_TEST_LAYERS"
 
 // linearPackages are those whose statements count as work, with the library's
@@ -47,7 +47,7 @@ func TestCompileIsLinear(t *testing.T) {
 	var a, b int64
 	for place, n := range many {
 		if strings.Contains(place, "/pack/shelf.go") {
-			continue // a scan over what is placed: quadratic, with a factor that is small
+			continue // a scan over what is placed: quadratic, with a small factor
 		}
 		a, b = a+few[place], b+n
 		// A loop within a loop over the layers grows sixteenfold.

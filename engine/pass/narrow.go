@@ -2,9 +2,10 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// narrow stores the weights that u.Narrow chooses in the formats that it gives, and nowhere
-// else: what can read them so does (of 16 bits products, tables, elementwise functions, of
-// quantized formats products), for the rest they are converted. What is computed from them keeps its format, and so do their gradients.
+// narrow stores the weights that u.Narrow selects only in the formats that it gives. Operations
+// that can read these formats do so (matmuls, tables and elementwise functions read 16 bits,
+// matmuls read quantized formats); for others the weights are converted. What is computed from
+// them keeps its format, and so do their gradients.
 func narrow(u *Unit) error {
 	if u.Narrow == nil {
 		return nil
@@ -65,7 +66,7 @@ func narrow(u *Unit) error {
 	return nil
 }
 
-// widen is a weight in float32.
+// widen returns a weight in float32.
 func widen(b *graph.Builder, v *graph.Value) *graph.Value {
 	if v.DType().Quantized() {
 		return b.Dequantize(v)
@@ -73,8 +74,8 @@ func widen(b *graph.Builder, v *graph.Value) *graph.Value {
 	return b.Cast(v, graph.F32)
 }
 
-// reader reports whether op takes a weight stored as d as its operand i, and the operation
-// that gives results of format out from it.
+// reader reports whether op can read a weight stored as d as its operand i, and returns
+// the operation that then computes results of format out.
 func reader(op graph.Op, i int, d, out graph.DType) (bool, graph.Op) {
 	if d.Quantized() {
 		_, ok := op.(graph.MatMul)

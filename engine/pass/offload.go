@@ -12,11 +12,11 @@ import (
 // [Unit.Staging] says otherwise: enough for copies at the full rate of the bus.
 const StagingWindow = 16 << 20
 
-// stagingGrain is what the elements of a window are a multiple of: kernels take whole blocks.
+// stagingGrain divides the number of elements of a window: kernels take whole blocks.
 const stagingGrain = 2048
 
 // inFlight is how many windows are on the device at once: one comes in, one is updated, one
-// goes out, so that both ways of the bus are in use.
+// goes out, so that both directions of the bus are in use.
 const inFlight = 3
 
 // window is a part of a weight whose states are on the device at once.
@@ -26,7 +26,7 @@ type window struct {
 	states      []*graph.Value // fetched
 }
 
-// offload keeps what its unit says in the host's memory.
+// offload keeps in the host's memory what the unit says.
 func offload(u *Unit) error {
 	if err := offloadStates(u); err != nil {
 		return err
@@ -34,9 +34,9 @@ func offload(u *Unit) error {
 	return offloadActivations(u)
 }
 
-// offloadStates cuts the steps of an optimizer whose states are offloaded into windows, and has
-// the states of each fetched while the two before are updated, and written back while those
-// after are.
+// offloadStates cuts the steps of an optimizer whose states are offloaded into windows. The
+// states of a window are fetched while the two before it are updated, and written back while
+// those after it are.
 func offloadStates(u *Unit) error {
 	windows, err := offloaded(u)
 	if err != nil || len(windows) == 0 {
@@ -75,7 +75,7 @@ func offloadStates(u *Unit) error {
 			copy(in[2:], w.states)
 			out = b.Emit(graph.StepPart{Step: op, From: w.from}, in...)
 			copy(w.states, out[1:])
-			for _, a := range graph.Aliases(op, len(in)) { // of weight and gradient
+			for _, a := range graph.Aliases(op, len(in)) { // weight and gradient
 				if a.In < 2 {
 					in[a.In] = out[a.Out]
 				}
@@ -93,7 +93,7 @@ func offloadStates(u *Unit) error {
 	return err
 }
 
-// offloaded are the windows of all steps whose states are offloaded, in order.
+// offloaded returns the windows of all steps whose states are offloaded, in order.
 func offloaded(u *Unit) (windows []window, err error) {
 	uses := u.F.Uses()
 	for _, n := range u.F.Nodes {
@@ -115,7 +115,7 @@ func offloaded(u *Unit) (windows []window, err error) {
 				return nil, fmt.Errorf("%s is read in the update that changes it: it cannot be offloaded", v.State.Name)
 			}
 		}
-		weight, bytes := n.In[0].Type, int64(0) // of all elements
+		weight, bytes := n.In[0].Type, int64(0) // all elements
 		for _, v := range n.In[2 : 2+op.States()] {
 			bytes += v.Type.Bytes()
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/snug-ml/snug/engine/pack"
 )
 
-// A value is worth a copy to the host's memory if it has at least this part of [Unit.Staging] (the
-// copy of a smaller one takes longer than its bytes), or of all temporaries where these are few.
+// A value is worth copying to the host's memory if it has at least this fraction of
+// [Unit.Staging] (smaller copies are dominated by overhead), or of all temporaries if these are
+// few.
 const (
 	awayOfStaging = 16
 	awayOfAll     = 256
@@ -21,20 +22,20 @@ const (
 type away struct {
 	buffer   *buffer
 	value    *graph.Value
-	made     int     // the node that computes it, by its place
-	from, to int     // the last node that uses it before, and the first after
+	made     int     // position of the node that computes it
+	from, to int     // the last node that uses it before, and the first one after
 	idle     float64 // the time between them
 	out, in  float64 // what the copies take
 
 	left, due int                           // the nodes before which it has left and begins to come back
-	state     *graph.Value                  // where it is then
+	state     *graph.Value                  // its copy in the host's memory
 	back      map[*graph.Value]*graph.Value // it and its views once it is back
 }
 
 // offloadActivations keeps values that the backward half reads in the host's memory until then:
-// those that are not used for longest, as few as bring the temporaries down to u.Budget, or to the
-// least possible. A copy to the host begins when the value is computed, one back early enough to
-// hide behind the computation, as far as the budget allows.
+// those that are idle for longest, as few as bring the temporaries down to u.Budget, or to the
+// least possible. A copy to the host begins when the value is computed, a copy back early enough
+// to overlap with computation, as far as the budget allows.
 func offloadActivations(u *Unit) error {
 	if !u.OffloadActivations || u.Loss == "" {
 		return nil
@@ -63,11 +64,11 @@ func offloadActivations(u *Unit) error {
 	return nil
 }
 
-// awayPlan is what can be away, and when.
+// awayPlan says what can be away, and when.
 type awayPlan struct {
-	list   []away    // the longest idle first
+	list   []away    // longest idle first
 	live   []int64   // bytes at each node, with nothing away
-	starts []float64 // when each node runs, and when all have
+	starts []float64 // when each node runs, and when all have run
 }
 
 func newAwayPlan(u *Unit) *awayPlan {
@@ -123,7 +124,7 @@ func newAwayPlan(u *Unit) *awayPlan {
 		}
 		a.value = b.holds(a.from, position)
 		if a.value.DType().Quantized() || a.value.Node.Clone {
-			continue // what is computed again soon has its last use
+			continue // a value that is soon recomputed has its last use here
 		}
 		a.made = position.of(a.value.Node)
 		out, in := copies(a.value)
@@ -134,7 +135,7 @@ func newAwayPlan(u *Unit) *awayPlan {
 	return p
 }
 
-// copies are nodes that copy v to the host's memory and back: for their price.
+// copies returns nodes that copy v to the host's memory and back, to price them.
 func copies(v *graph.Value) (out, in *graph.Node) {
 	b := graph.NewBuilder("copies")
 	x := b.Input("x", v.Type)
@@ -144,7 +145,8 @@ func copies(v *graph.Value) (out, in *graph.Node) {
 	return b.F.Nodes[0], b.F.Nodes[1]
 }
 
-// least is how many bytes are alive at most where all that can be is away for as long as possible.
+// least returns the peak of live bytes if everything that can be away is away as long as
+// possible.
 func (p *awayPlan) least() int64 {
 	change := make([]int64, len(p.live)+1)
 	for _, a := range p.list {
@@ -154,7 +156,7 @@ func (p *awayPlan) least() int64 {
 	return slices.Max(p.with(change))
 }
 
-// with are the bytes alive at each node with changes from a node on.
+// with returns the bytes live at each node, given the changes that begin at a node.
 func (p *awayPlan) with(change []int64) []int64 {
 	live, sum := slices.Clone(p.live), int64(0)
 	for k := range live {
@@ -164,10 +166,10 @@ func (p *awayPlan) with(change []int64) []int64 {
 	return live
 }
 
-// schedule gives the first n of the list their places, and says how many bytes are alive at most. By
-// itself a copy has the time that the bus takes; where more would be alive than the budget, a value
-// leaves before, and comes back after, although the device waits for it. A value for which the bus
-// has no time at all stays, unless waiting.
+// schedule places the copies of the first n of the list, and returns the peak of live bytes.
+// Normally a copy gets the time that the bus takes; where the peak would exceed the budget, a
+// value leaves earlier, and comes back later, although the device waits for it. A value for which
+// the bus has no time at all stays, unless waiting is set.
 func (p *awayPlan) schedule(n int, budget int64, waiting bool) ([]*away, int64) {
 	list := make([]*away, n)
 	for i := range list {
@@ -192,8 +194,8 @@ func (p *awayPlan) schedule(n int, budget int64, waiting bool) ([]*away, int64) 
 	return list, most
 }
 
-// comeLater puts off copies back where more would be alive than the budget if all had left as soon
-// as they can: at each node those first that are read last.
+// comeLater postpones copies back where more than the budget would be live if all values had left
+// as soon as they can: at each node, first those that are read last.
 func (p *awayPlan) comeLater(list []*away, budget int64) {
 	change := make([]int64, len(p.live)+1)
 	for _, a := range list {
@@ -203,7 +205,7 @@ func (p *awayPlan) comeLater(list []*away, budget int64) {
 	live := p.with(change)
 	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(b.to, a.to) })
 	ends, less := make([]int64, len(live)), int64(0)
-	first, next := 0, 0 // of the list: which may be back at a node
+	first, next := 0, 0 // index in the list: which may be back at a node
 	for k := len(live) - 1; k >= 0; k-- {
 		less -= ends[k]
 		for ; next < len(list) && k < list[next].to; next++ {
@@ -218,9 +220,9 @@ func (p *awayPlan) comeLater(list []*away, budget int64) {
 	}
 }
 
-// leaveEarlier has the computation wait for copies to the host where more would be alive than the
-// budget: at each node those first that are not used for longest. It says how many bytes are then
-// alive at most.
+// leaveEarlier makes the computation wait for copies to the host where more than the budget would
+// be live: at each node, first those that are idle for longest. It returns the resulting peak of
+// live bytes.
 func (p *awayPlan) leaveEarlier(list []*away, budget int64) int64 {
 	change := make([]int64, len(p.live)+1)
 	for _, a := range list {
@@ -230,7 +232,7 @@ func (p *awayPlan) leaveEarlier(list []*away, budget int64) int64 {
 	live := p.with(change)
 	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(a.from, b.from) })
 	ends, less := make([]int64, len(live)+1), int64(0)
-	first, next := 0, 0 // of the list: which may be on their way at a node
+	first, next := 0, 0 // index in the list: which may be on their way at a node
 	for k := range live {
 		less -= ends[k]
 		for ; next < len(list) && list[next].from < k; next++ {
@@ -247,8 +249,8 @@ func (p *awayPlan) leaveEarlier(list []*away, budget int64) int64 {
 	return slices.Max(live)
 }
 
-// unhurried gives copies the places at which nothing waits for them: to the host in the order in
-// which values are computed, from it in that in which they are read again, as late as can be.
+// unhurried places copies where nothing waits for them: to the host in the order in which values
+// are computed, back in the order in which they are read again, as late as possible.
 func (p *awayPlan) unhurried(list []*away) {
 	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(a.made, b.made) })
 	free := 0.0
@@ -307,14 +309,14 @@ func park(u *Unit, list []*away) (err error) {
 			}
 		}
 		if a := of[graph.Storage(n.Out[0])]; a != nil && graph.IsView(n.Op) && a.state != nil && a.back == nil {
-			return in[:1] // what reads it gets a view of what comes back
+			return in[:1] // its readers get a view of what comes back
 		}
 		return b.Emit(n.Op, in...)
 	})
 	return err
 }
 
-// view is v, a view of what is back, as one of that.
+// view returns v, a view of a value that is back, as a view of the copy.
 func (a *away) view(b *graph.Builder, v *graph.Value) *graph.Value {
 	if a.back[v] == nil {
 		in := slices.Clone(v.Node.In)

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
-// Activations that are in the host's memory between the halves change no bit, whatever the budget
-// and the recomputation, and no function needs more for it.
+// Keeping activations in the host's memory between the halves changes no bit, whatever the budget
+// and the recomputation, and no function needs more memory for it.
 func TestOffloadedActivationsChangeNothing(t *testing.T) {
 	left := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +52,7 @@ func TestOffloadedActivationsChangeNothing(t *testing.T) {
 		o.OffloadActivations, o.Budget = true, want.temps*int64(rapid.IntRange(0, 9).Draw(t, "tenths"))/10
 		got, p := compute()
 		got.equal(t, want, fmt.Sprintf("with %d bytes of %d", o.Budget, want.temps))
-		if got.temps > want.temps+want.temps/20+1024 { // of a worse packing
+		if got.temps > want.temps+want.temps/20+1024 { // from a worse packing
 			t.Errorf("%d bytes are needed, %d with all on the device", got.temps, want.temps)
 		}
 		if p.Layout.Activations > 0 {
@@ -64,8 +64,8 @@ func TestOffloadedActivationsChangeNothing(t *testing.T) {
 	}
 }
 
-// A transformer needs less the more of its activations are away, and no more of them are than the
-// budget asks for.
+// The more of a transformer's activations are away, the less memory it needs, and no more of them
+// are away than the budget requires.
 func TestOffloadedActivationsFitTheBudget(t *testing.T) {
 	for _, acc := range []int{1, 4} {
 		s := reference()

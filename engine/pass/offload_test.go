@@ -20,7 +20,7 @@ func stepOf(elems int) *graph.Builder {
 }
 
 // A step is cut into windows, of which three are on the device at once: the next is fetched when
-// the one before the last is written back.
+// the second to last is written back.
 func TestOffloadStreamsWindows(t *testing.T) {
 	const windows = 6
 	u := &Unit{F: stepOf(stagingGrain*windows - 5).F, Staging: 4 * stagingGrain}

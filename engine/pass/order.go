@@ -6,17 +6,17 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// order chooses the schedule with the lowest peak among the order of writing,
-// the one that computes each value as late as its readers allow, and both with
-// everything that frees memory (updates of states, sums) moved up to where it first
-// can run: so, without clipping, the optimizer follows each gradient at once.
+// order chooses the schedule with the lowest peak among the source order, the one that
+// computes each value as late as its readers allow, and both with everything that frees
+// memory (updates of states, sums) moved up to where it first can run: so, without
+// clipping, the optimizer follows each gradient at once.
 func order(u *Unit) error {
 	u.F, _ = u.reordered(u.F)
 	return nil
 }
 
-// reordered is f in the best of the orders, and its peak. Of equals the first
-// is taken: what runs early finds its operands in cache.
+// reordered returns f in the best of the orders, and its peak. The first of equals wins:
+// what runs early finds its operands in cache.
 func reordered(f *graph.Func) (best *graph.Func, least int64) {
 	lazy := late(f)
 	for _, g := range []*graph.Func{early(f), early(lazy), f, lazy} {
@@ -27,13 +27,13 @@ func reordered(f *graph.Func) (best *graph.Func, least int64) {
 	return best, least
 }
 
-// schedule is what reordered gives for a function.
+// schedule is the result of reordered for a function.
 type schedule struct {
 	of, best *graph.Func
 	peak     int64
 }
 
-// reordered is that of f, which is kept until another pass changes the function.
+// reordered caches the result for f until another pass changes the function.
 func (u *Unit) reordered(f *graph.Func) (*graph.Func, int64) {
 	if u.schedule.of != f {
 		best, peak := reordered(f)
@@ -42,9 +42,9 @@ func (u *Unit) reordered(f *graph.Func) (*graph.Func, int64) {
 	return u.schedule.best, u.schedule.peak
 }
 
-// scheduler puts the nodes of a function into another order that keeps every
-// dependency: operands come first, and a version of a state is overwritten
-// after all that read it.
+// scheduler puts the nodes of a function into another order that keeps every dependency:
+// operands come first, and a version of a state is overwritten after everything that
+// reads it.
 type scheduler struct {
 	nodes   []*graph.Node
 	done    []bool                // by the ID of a node's first result
@@ -59,7 +59,7 @@ func newScheduler(f *graph.Func) *scheduler {
 	}
 	for _, n := range f.Nodes {
 		for _, v := range n.In {
-			// A view of a state reads it, and so does what reads the view.
+			// A view of a state reads it, and so does any reader of the view.
 			for {
 				if v.State != nil {
 					s.readers[v.ID] = append(s.readers[v.ID], n)
@@ -118,8 +118,8 @@ func (s *scheduler) schedule(f *graph.Func) *graph.Func {
 	return &g
 }
 
-// late is f with every node that takes more memory than it frees moved down to
-// its first reader.
+// late returns f with every node that takes more memory than it frees moved down to its
+// first reader.
 func late(f *graph.Func) *graph.Func {
 	s := newScheduler(f)
 	left := f.Uses()
@@ -159,18 +159,19 @@ func frees(n *graph.Node, left []int) bool {
 	return gives >= takes
 }
 
-// early is f with every node that writes states or takes next to no memory moved up
+// early returns f with every node that writes states or takes next to no memory moved up
 // to where everything it depends on has run.
 func early(f *graph.Func) *graph.Func {
 	s := newScheduler(f)
-	waits := make([]int32, f.NumValues()) // for how many nodes a small one waits, by its first result
-	// Who waits for a node is a list: its first entry by the node's first result, 0: none.
+	waits := make([]int32, f.NumValues()) // how many nodes a small one waits for, by its first result
+	// The nodes that wait for a node form a list; its first entry is indexed by the node's
+	// first result, 0: none.
 	type waiter struct {
 		n    *graph.Node
 		next int32
 	}
 	first, list := make([]int32, f.NumValues()), make([]waiter, 1, 1+len(f.Nodes))
-	counted := make([]int32, f.NumValues()) // the last node, from 1, that was found to wait for one
+	counted := make([]int32, f.NumValues()) // the last node, from 1, found waiting for one
 	var need []*graph.Node
 	for i, n := range slices.Backward(f.Nodes) {
 		if !small(n) {
@@ -224,7 +225,7 @@ func small(n *graph.Node) bool {
 		reads = max(reads, v.Type.Bytes())
 	}
 	if _, ok := n.Op.(graph.Slice); ok {
-		reads = takes // and not the rest
+		reads = takes // reads only that, not the rest
 	}
 	return takes <= max(reads/16, 256)
 }

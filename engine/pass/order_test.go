@@ -85,8 +85,8 @@ func shuffled(f *graph.Func, rng *rand.Rand) *graph.Func {
 	return &g
 }
 
-// differentiated is u with both halves, as far as the passes go that shape
-// what is computed rather than how.
+// differentiated returns u with both halves, after the passes that decide what is
+// computed rather than how.
 func differentiated(t *rapid.T, u *pass.Unit) *pass.Unit {
 	if err := pass.Run(u, pass.Options{Stop: "tidy", Verify: true}); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
-// Package pass turns the graph of a model into a program: a flat table of
-// passes, run in order on one function at a time. Each pass is exact (the
-// program means the same afterwards, within the precision that was asked for),
-// can be tested alone, and leaves a function that passes [graph.Verify].
+// Package pass turns the graph of a model into a program: a flat table of passes, run in
+// order on one function at a time. Each pass is exact (the program means the same
+// afterwards, within the requested precision), can be tested alone, and leaves a function
+// that passes [graph.Verify].
 package pass
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Unit is what the passes work on: a function and how to compile it.
+// Unit is what the passes work on: a function and the options for compiling it.
 type Unit struct {
 	F *graph.Func
 
@@ -23,12 +23,12 @@ type Unit struct {
 	// of F; nil is 1).
 	Loss string
 	Seed *graph.Value
-	// Optimize appends what consumes the gradients: an update of the
-	// parameters, or a sum over micro-batches. Parameters that no gradient
-	// reaches come with a nil gradient.
+	// Optimize appends what consumes the gradients: an update of the parameters, or a sum
+	// over micro-batches. Parameters that no gradient reaches have a nil gradient.
 	Optimize func(b *graph.Builder, params, grads []*graph.Value)
 
-	// Narrow is the format in which a weight is kept, F32 as it is; nil: all are.
+	// Narrow returns the format in which a weight is kept, F32 for unchanged; nil: all
+	// are unchanged.
 	Narrow func(s *graph.State) graph.DType
 
 	// Twice names an output, the norm of the gradients, which the optimizer waits for: the backward half
@@ -46,14 +46,14 @@ type Unit struct {
 	// Compress keeps the arguments of GELU and SiLU for the backward half in 8 bits.
 	Compress bool
 
-	// Recompute says what to drop and rebuild in the backward half, and under
-	// RecomputeAuto and OffloadActivations for which temporary bytes.
+	// Recompute says what to drop and rebuild in the backward half; Budget is the limit
+	// on temporary bytes for RecomputeAuto and OffloadActivations.
 	Recompute Recompute
 	Budget    int64
-	// Slices is in how many parts RecomputeSlices computes a block; below 2 it is
+	// Slices is how many parts RecomputeSlices computes a block in; below 2 it is
 	// RecomputeFull.
 	Slices int
-	// Price is what an operation takes, in any unit, for RecomputeAuto and
+	// Price returns the time of an operation, in any unit, for RecomputeAuto and
 	// OffloadActivations; nil counts its FLOPs and bytes.
 	Price func(n *graph.Node) float64
 
@@ -61,7 +61,7 @@ type Unit struct {
 	Fusion *Fusion
 
 	// OffloadActivations keeps activations in the host's memory until the backward half
-	// reads them, as few as bring the temporaries down to Budget.
+	// reads them, only as many as bring the temporaries down to Budget.
 	OffloadActivations bool
 
 	// Staging is how many bytes of offloaded states of a step are on the device at once;
@@ -71,12 +71,12 @@ type Unit struct {
 	// Align is the alignment of buffers in bytes (64 when 0).
 	Align int64
 
-	// Context ends the work between two passes; nil: nothing does.
+	// Context, when it ends, ends the work between two passes; nil: nothing does.
 	Context context.Context
 
-	schedule schedule // of the function that was reordered last
-	// tried is what was tried for a budget, by recipe and alignment, kept for all that [Back] makes
-	// of the function; nil: not kept.
+	schedule schedule // of the last function that was reordered
+	// tried caches trials for a budget, by recipe and alignment, for everything that [Back] makes
+	// of the function; nil: not cached.
 	tried map[string]trial
 
 	// Placement is the result of the last pass.
@@ -145,8 +145,8 @@ var passOrder = [...]constraint{
 
 func init() { mustHold(passOrder[:], passes[:]) }
 
-// mustHold panics when a table of passes breaks a constraint or names a pass
-// that it does not have.
+// mustHold panics when a table of passes breaks a constraint or names a pass that is not
+// in it.
 func mustHold(order []constraint, table []pass) {
 	at := map[string]int{}
 	for i, p := range table {
@@ -170,19 +170,19 @@ func Names() []string {
 	return s
 }
 
-// Options steer a run of the table.
+// Options control a run of the table.
 type Options struct {
 	// Verify checks the function after each pass.
 	Verify bool
-	// Dump prints the function before and after the pass so named.
+	// Dump prints the function before and after the pass of that name.
 	Dump string
 	// To is where Dump prints.
 	To io.Writer
-	// Stop ends after the pass so named; empty runs all.
+	// Stop ends after the pass of that name; empty runs all.
 	Stop string
-	// Skip leaves out a pass: for tests that compare with and without.
+	// Skip leaves out a pass, for tests that compare results with and without it.
 	Skip func(name string) bool
-	// Label names what the nodes compute while functions of all precisions and
+	// Label names the results of nodes while functions of all precisions and
 	// recomputations are still the same, so that they can be compared by name.
 	Label bool
 	// Times, when set, is called with the time that each pass took.
@@ -198,22 +198,23 @@ func Run(u *Unit, o Options) error {
 	return err
 }
 
-// own is the place in the table of the first pass that depends on the device and on what is
+// own is the index in the table of the first pass that depends on the device and on what is
 // recomputed.
 var own = slices.IndexFunc(passes[:], func(p pass) bool { return p.name == "recompute" })
 
-// Front runs the passes that depend neither on the device nor on what is recomputed. [Back] runs the
-// others, as often as needed: it leaves the nodes that it was given as they are.
+// Front runs the passes that depend neither on the device nor on what is recomputed. [Back] runs
+// the others, as often as needed: it does not change the nodes that it gets.
 func Front(u *Unit, o Options) error {
 	_, err := run(u, o, passes[:own])
 	u.tried = map[string]trial{}
 	return err
 }
 
-// Back is a copy of u, on which Front ran, after the passes that follow. set completes the copy.
+// Back returns a copy of u, on which Front ran, after running the remaining passes. set
+// completes the copy.
 func Back(u *Unit, o Options, set func(u *Unit)) (*Unit, error) {
 	f, v := *u.F, *u
-	f.States, f.Inputs = slices.Clip(f.States), slices.Clip(f.Inputs) // copies are added to
+	f.States, f.Inputs = slices.Clip(f.States), slices.Clip(f.Inputs) // copies get appended to
 	v.F = &f
 	set(&v)
 	_, err := run(&v, o, passes[own:])
@@ -266,7 +267,7 @@ func run(u *Unit, o Options, table []pass) (more bool, err error) {
 	return true, nil
 }
 
-// interrupted is the error of a context that has ended.
+// interrupted returns the error of a context that has ended.
 func (u *Unit) interrupted() error {
 	if u.Context == nil {
 		return nil

@@ -24,9 +24,9 @@ type Placement struct {
 	AtPeak []*graph.Value
 }
 
-// packingGap is how far above the most that is live at once an arena may be
-// without a search for a better packing, which is bounded to some
-// milliseconds for a training step.
+// packingGap is how far above the lower bound an arena's size may be before a better
+// packing is searched for, a search that is limited to some milliseconds for a training
+// step.
 const packingGap = 0.005
 
 // place packs the lifetimes into one arena.
@@ -72,8 +72,8 @@ func place(u *Unit) error {
 	return nil
 }
 
-// holds is the value that the buffer holds at a position: the last one made by
-// then, views aside.
+// holds returns the value that the buffer holds at a position: the last one made by then,
+// not counting views.
 func (b *buffer) holds(at int, position positions) *graph.Value {
 	held := b.values[0]
 	for _, v := range b.values[1:] {

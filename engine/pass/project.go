@@ -2,10 +2,10 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// project gives the shape in which a tensor of shape s, which broadcasts to
-// shape from, is read along with tensors of shape to, which are those of shape
-// from under another view. ok is false if there is none: s stretches along a
-// dimension that the view joins with one along which it does not.
+// project returns the shape in which a tensor of shape s, which broadcasts to shape from,
+// is read together with tensors of shape to, which is shape from under another view. ok
+// is false if there is none: s stretches along a dimension that the view joins with one
+// along which it does not.
 func project(s, from, to graph.Shape) (out graph.Shape, ok bool) {
 	if s.Elems() == from.Elems() {
 		return to, true
@@ -13,7 +13,7 @@ func project(s, from, to graph.Shape) (out graph.Shape, ok bool) {
 	lead := len(from) - len(s)
 	i, j := 0, 0
 	for i < len(from) || j < len(to) {
-		// The next group of dimensions that both shapes cut alike.
+		// The next group of dimensions that both shapes divide alike.
 		i0, j0 := i, j
 		a, b := 1, 1
 		for i == i0 || j == j0 || a != b {

@@ -97,7 +97,7 @@ func TestFuseAndOrderChangeNothing(t *testing.T) {
 	})
 }
 
-// Nor do they where gradients are kept in 16 bits.
+// The same holds if gradients are kept in 16 bits.
 func TestPassesKeepGradientsIn16Bits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
@@ -113,8 +113,8 @@ func TestPassesKeepGradientsIn16Bits(t *testing.T) {
 	})
 }
 
-// What a device's kernels can fuse changes no bit, nothing is fused that they
-// cannot, and tensors begin where the device wants them.
+// What a device's kernels can fuse changes no bit, nothing is fused that they cannot
+// fuse, and tensors are aligned as the device requires.
 func TestFusionFollowsTheDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
@@ -146,7 +146,7 @@ func TestFusionFollowsTheDevice(t *testing.T) {
 	})
 }
 
-// cannot names what in a node a device cannot do, empty if nothing.
+// cannot says what in a node a device cannot do, empty if nothing.
 func cannot(can pass.Fusion, n *graph.Node) string {
 	body := func(b *graph.Body) string {
 		if b != nil && (b.Inputs+len(b.Instrs) > can.Registers || len(b.Results) > can.Results) {
@@ -203,7 +203,7 @@ func TestRecomputeChangesNothing(t *testing.T) {
 	})
 }
 
-// Adding gradients up where they are computed changes them by rounding only.
+// Adding gradients up where they are computed changes them only by rounding.
 func TestAccumulateStaysNear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		u := differentiated(t, drawModel(t).unit(false))

@@ -10,11 +10,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// randomModel draws a model: chains of elementwise functions with broadcasts,
-// matmuls, attention, norms with running statistics, reductions, views,
-// slices, dropout, values that many read, states that are written on the way,
-// in blocks. The same seed and size give
-// the same model, however often it is built.
+// randomModel draws a model: chains of elementwise functions with broadcasts, matmuls,
+// attention, norms with running statistics, reductions, views, slices, dropout, values
+// with many readers, states that are written along the way, in blocks. The same seed and
+// size give the same model, however often it is built.
 type randomModel struct {
 	seed  uint64
 	size  int // operations
@@ -26,7 +25,7 @@ type randomModel struct {
 	b       *graph.Builder
 	rng     *rand.Rand
 	pool    []*graph.Value // values to continue from
-	buffers []*graph.Value // present versions of states
+	buffers []*graph.Value // current versions of states
 	names   int
 }
 

@@ -10,12 +10,12 @@ import (
 type rebuilder struct {
 	b   *graph.Builder
 	now []*graph.Value // what replaces each old value, by ID
-	in  []*graph.Value // of the node that is copied
+	in  []*graph.Value // operands of the node that is copied
 }
 
-// rebuild builds f again and leaves f as it is. Where instead has a function
-// for a position, that one is called in place of copying the node: it must set
-// r.now for the results that are read from there on.
+// rebuild builds f again and leaves f unchanged. A function in instead at a node's
+// position is called instead of copying the node: it must set r.now for the results that
+// are read from there on.
 func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
 	g := *f
 	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
@@ -42,7 +42,7 @@ func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
 	return &g, err
 }
 
-// leaveOut marks a node that is gone.
+// leaveOut stands for a node that is dropped.
 func leaveOut(*rebuilder) {}
 
 // copy copies a node unchanged.
@@ -58,8 +58,8 @@ func (r *rebuilder) copy(n *graph.Node) {
 	r.b.F.Nodes = append(r.b.F.Nodes, m)
 }
 
-// value is what replaces an old value. A view is made when it is first read, since
-// its storage may have moved, and of the storage itself.
+// value returns the replacement of an old value. A view is made when it is first read,
+// since its storage may have moved, and directly on the storage.
 func (r *rebuilder) value(old *graph.Value) *graph.Value {
 	if r.now[old.ID] == nil {
 		s := graph.Storage(old)

@@ -16,17 +16,17 @@ const (
 	RecomputeNone       Recompute = iota // keep all
 	RecomputeActivation                  // drop the results of elementwise functions: the most bytes for the least time
 	RecomputeSelective                   // drop everything that can be rebuilt without a matmul
-	RecomputeWide                        // and the results of matmuls that are much wider than what these read
-	RecomputeFull                        // drop all but the block's inputs
-	RecomputeSlices                      // and compute both halves of the block in parts of the batch (see slice)
-	RecomputeAuto                        // the least of those up to full, block by block, that fits the budget
+	RecomputeWide                        // also the results of matmuls that are much wider than their operands
+	RecomputeFull                        // drop everything except the block's inputs
+	RecomputeSlices                      // also compute both halves of the block in parts of the batch (see slice)
+	RecomputeAuto                        // for each block the least of those up to full that fits the budget
 )
 
 var recomputeNames = [...]string{"none", "activation", "selective", "wide", "full", "slices", "auto"}
 
 func (r Recompute) String() string { return recomputeNames[r] }
 
-// MarshalText gives the name.
+// MarshalText returns the name.
 func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText reads the name.
@@ -46,7 +46,7 @@ func ParseRecompute(s string) (Recompute, error) {
 }
 
 // recompute is the pass. Values do not change: every operation is deterministic and
-// random numbers depend on counters alone.
+// random numbers depend only on counters.
 func recompute(u *Unit) error {
 	blocks := 0
 	for _, n := range u.F.Nodes {
@@ -77,7 +77,7 @@ func recomputed(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
 	if len(drop) == 0 {
 		return f, nil
 	}
-	written := map[int]int{} // where the version of a state is overwritten
+	written := map[int]int{} // where a version of a state is overwritten
 	for i, n := range f.Nodes {
 		for _, a := range graph.Aliases(n.Op, len(n.In)) {
 			written[n.In[a.In].ID] = i
@@ -193,7 +193,7 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 }
 
 // given reports whether v is a statistic of a batch normalization: it is kept, so that
-// rows can be normalized again without the others.
+// some rows can be normalized again without the others.
 func given(v *graph.Value) bool {
 	op, ok := v.Node.Op.(graph.ChannelNorm)
 	return ok && op.Groups == 0 && v.Index > 0
@@ -214,9 +214,9 @@ func cheap(n *graph.Node, r Recompute) bool {
 	return n.Cost().MatrixFLOPs == 0
 }
 
-// widens reports whether a matmul gives at least twice the bytes that it
-// reads, parameters aside: the first of a feed-forward, or queries, keys and
-// values in one. Of all matmuls these take the fewest operations a byte.
+// widens reports whether a matmul writes at least twice the bytes that it reads,
+// parameters aside: the first of a feed-forward layer, or queries, keys and values in
+// one. Of all matmuls these take the fewest operations per byte.
 func widens(n *graph.Node, parameter []bool) bool {
 	var in, out int64
 	for _, v := range n.In {

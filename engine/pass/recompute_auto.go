@@ -8,11 +8,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// fit chooses a recipe for each block so that the temporaries fit the budget
-// for the least time: a multiple-choice knapsack, solved by its relaxation
-// (Sinha and Zoltners 1979). Blocks move from recipe to recipe in the order of
-// seconds per byte saved, and the shortest run of moves whose program fits, as
-// it will be placed, is taken.
+// fit chooses a recipe for each block so that the temporaries fit the budget in the least
+// time: a multiple-choice knapsack, solved by its relaxation (Sinha and Zoltners 1979).
+// Blocks move from recipe to recipe in the order of seconds per byte saved, and fit takes
+// the shortest sequence of moves whose program fits as it will be placed.
 func fit(u *Unit) error {
 	if u.tried == nil {
 		u.tried = map[string]trial{}
@@ -60,19 +59,20 @@ func fit(u *Unit) error {
 // trial is a function with a recipe for each block, as it would be placed.
 type trial struct {
 	bytes int64 // of temporaries
-	// values is how many numbers of values it has taken, plain whether nothing was recomputed.
+	// values is how many value IDs it used, plain whether nothing was recomputed.
 	values int
 	plain  bool
 }
 
-// number takes the numbers that the trial took of f: the programs that a run records show them.
+// number advances the IDs of f by those that the trial used: the programs that a run records
+// show them.
 func (t trial) number(f *graph.Func) {
 	for f.NumValues() < t.values {
 		f.NewValue(graph.Type{})
 	}
 }
 
-// try places u with a recipe for each block, unless that was tried before.
+// try places u with a recipe for each block, unless that was already tried.
 func (u *Unit) try(recipe []Recompute) (trial, error) {
 	k := make([]byte, 0, len(recipe)+8)
 	for _, r := range recipe {
@@ -103,14 +103,14 @@ func (u *Unit) try(recipe []Recompute) (trial, error) {
 	return t, nil
 }
 
-// move brings a block to another recipe, which saves more and takes longer.
+// move takes a block to another recipe, which saves more and takes longer.
 type move struct {
 	block int
 	to    Recompute
 	rate  float64 // seconds per byte
 }
 
-// movesOf are the moves worth making, in the order in which to make them.
+// movesOf returns the moves worth making, in the order in which to make them.
 func movesOf(u *Unit) []move {
 	var seconds, bytes [RecomputeSlices][]float64 // by recipe and block
 	for r := range RecomputeSlices {
@@ -142,8 +142,8 @@ func movesOf(u *Unit) []move {
 	return moves
 }
 
-// worth is what dropping values costs and saves in each block: the seconds of
-// the operations to be repeated, and the bytes that the backward half reads.
+// worth returns what dropping values costs and saves in each block: the seconds of the
+// operations to repeat, and the bytes that the backward half reads.
 func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 	seconds, bytes = make([]float64, len(u.Blocks)), make([]float64, len(u.Blocks))
 	price := u.Price
@@ -174,8 +174,8 @@ func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 	return seconds, bytes
 }
 
-// balanced prices a node in operations, on a machine that does ten in the time of
-// one byte, and has a bus to the host a twentieth as fast.
+// balanced prices a node in operations, on a machine that does ten in the time of one
+// byte and whose bus to the host is a twentieth as fast as its memory.
 func balanced(n *graph.Node) float64 {
 	if in, out := graph.Transferred(n); in+out > 0 {
 		return 200 * float64(in+out)

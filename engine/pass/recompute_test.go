@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// What writes states runs as often as it was written, whatever is recomputed,
-// and no clone is of that kind.
+// Whatever is recomputed, nodes that write states run exactly as often as in the source,
+// and none is cloned.
 func TestEffectsAreNotRepeated(t *testing.T) {
 	count := func(f *graph.Func) (effects, clones int) {
 		for _, n := range f.Nodes {
@@ -104,8 +104,8 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// Auto fits every budget that some recipe fits, takes the least recomputation
-// that does, and goes by the price it is given.
+// Auto fits every budget that some recipe fits, with the least recomputation that does,
+// and follows the prices it is given.
 func TestAutoFitsForLeast(t *testing.T) {
 	s := reference()
 	at := func(o engine.CompileOptions) (int64, float64, *engine.Func) {

@@ -43,8 +43,8 @@ func simplify(u *Unit) error {
 	return nil
 }
 
-// identity gives the operand that n merely passes on, or nil. A copy of a state
-// or of a view of one is kept: it holds what the state was before a write.
+// identity returns the operand that n merely passes on, or nil. A copy of a state or of a
+// view of one is kept: it holds the state as it was before a write.
 func identity(n *graph.Node, in []*graph.Value) *graph.Value {
 	switch op := n.Op.(type) {
 	case graph.Elementwise:
@@ -88,8 +88,8 @@ func fold(n *graph.Node, in []*graph.Value) (float64, bool) {
 	return e.Fn.Eval(e.Alpha, x[0], x[1], x[2]), true
 }
 
-// joinLoss lets the gradient of a chunked cross-entropy, which computes the
-// loss on its way, also provide it: one matmul less.
+// joinLoss makes the gradient of a chunked cross-entropy, which computes the loss on its
+// way, also provide the loss: one matmul less.
 func joinLoss(f *graph.Func) {
 	type site struct {
 		n  *graph.Node
@@ -120,8 +120,8 @@ func sameOperands(a, b []*graph.Value) bool {
 	return true
 }
 
-// hoistGrad puts the gradient g, at position gi, in the place of the forward node n
-// at position ni, with what its seed needs, unless that needs the loss.
+// hoistGrad moves the gradient g, at position gi, to the place of the forward node n at
+// position ni, with what its seed needs, unless that needs the loss.
 func hoistGrad(f *graph.Func, n *graph.Node, ni int, g *graph.Node, gi int) {
 	after := map[*graph.Node]bool{}
 	need := map[*graph.Node]bool{g: true}
@@ -180,7 +180,7 @@ func hoistGrad(f *graph.Func, n *graph.Node, ni int, g *graph.Node, gi int) {
 	f.Nodes = append(f.Nodes[:gi], f.Nodes[gi+1:]...)
 }
 
-// dropDead removes nodes whose results nobody reads.
+// dropDead removes nodes whose results are not read.
 func dropDead(f *graph.Func) {
 	live := make([]bool, f.NumValues())
 	for _, o := range f.Outputs {

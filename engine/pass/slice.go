@@ -3,13 +3,13 @@ package pass
 import "github.com/snug-ml/snug/engine/graph"
 
 // slice is the pass: blocks of [RecomputeSlices] are computed in u.Slices equal parts of
-// their leading dimension, one after the other, in either half, so that what lives
-// within a block is a part's.
+// their leading dimension, one after the other, in either half, so that what lives within
+// a block has only the size of a part.
 //
-// Only operations whose rows are independent are cut (see [rowsOf]). One that is not,
-// batch normalization say, runs once, on all rows: what it reads of the parts is put
-// together before it. Gradients of weights are added up in the order of the parts: these
-// sums alone are rounded differently than without.
+// Only operations whose rows are independent are cut (see [rowsOf]). Others, such as
+// batch normalization, run once, on all rows: the parts that they read are put together
+// first. Gradients of weights are added up in the order of the parts: only these sums are
+// rounded differently than without the pass.
 func slice(u *Unit) error {
 	cut := false
 	for _, r := range u.Blocks {
@@ -35,8 +35,8 @@ type slicer struct {
 	rules map[*graph.Node]*rows
 }
 
-// sliced is f with the blocks of [RecomputeSlices] cut, if that is worth it by what a half of
-// one needs as a whole and in parts.
+// sliced returns f with the blocks of [RecomputeSlices] cut, if worth approves, given the
+// memory that a half of a block needs as a whole and in parts.
 func sliced(f *graph.Func, recipe []Recompute, parts int, worth func(whole, parts int64) bool) (*graph.Func, error) {
 	g := *f
 	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
@@ -71,8 +71,8 @@ func sliced(f *graph.Func, recipe []Recompute, parts int, worth func(whole, part
 	return &g, err
 }
 
-// classify finds the values whose leading dimension counts rows of the batch, and
-// the nodes that can be computed part by part. What depends on weights alone is not cut.
+// classify finds the values whose leading dimension counts rows of the batch, and the
+// nodes that can be computed part by part. Nodes that depend only on weights are not cut.
 func (z *slicer) classify() {
 	z.batch = make([]bool, z.f.NumValues())
 	z.rules = map[*graph.Node]*rows{}
@@ -109,12 +109,13 @@ func (z *slicer) whole(n *graph.Node) {
 	}
 }
 
-// run emits neighboring nodes of one half of a block, which end before a position. They are divided into levels: a node
-// that needs all parts of a result runs on a later level than what computes these. On
-// a level, nodes that are not cut come first, then the others for one part after the other.
+// run emits neighboring nodes of one half of a block, which end before position end. They are
+// divided into levels: a node that needs all parts of a result runs on a later level than the
+// nodes that compute them. On a level, nodes that are not cut come first, then the others, part
+// after part.
 //
-// Where parts save nothing, because the block holds little more than what it reads and
-// gives, its nodes stay as they are.
+// If parts save nothing, because the block holds little more than what it reads and writes, its
+// nodes stay as they are.
 func (z *slicer) run(nodes []*graph.Node, end int) {
 	level, last := z.levels(nodes)
 	together := z.together(nodes, level)
@@ -137,8 +138,8 @@ func (z *slicer) run(nodes []*graph.Node, end int) {
 	}
 }
 
-// remember returns what takes back the replacements of all values that the nodes make or
-// read.
+// remember returns a function that undoes the replacements of all values that the nodes
+// write or read.
 func (z *slicer) remember(nodes []*graph.Node) (undo func()) {
 	was := map[int]*graph.Value{}
 	for _, n := range nodes {
@@ -179,8 +180,8 @@ func (z *slicer) inParts(nodes []*graph.Node, level map[*graph.Node]int, last in
 	}
 }
 
-// around are the temporaries that nodes read from before them, and those that are
-// read from position end on, theirs or not.
+// around returns the temporaries that the nodes read from before them, and those that are
+// read from position end on, whether the nodes' own or not.
 func (z *slicer) around(nodes []*graph.Node, end int) (reads, keeps []*graph.Value) {
 	later := func(v *graph.Value) bool {
 		at := z.readers.of(v.ID)
@@ -215,8 +216,8 @@ func (z *slicer) around(nodes []*graph.Node, end int) (reads, keeps []*graph.Val
 	return reads, keeps
 }
 
-// peakOf is the most memory that the nodes need at one of them, with what they read and
-// what is kept of it and of their results.
+// peakOf returns the most memory that the nodes need at any of them, including what they
+// read and those of these values and of their results that are kept.
 func peakOf(nodes []*graph.Node, reads, keeps []*graph.Value) int64 {
 	f := &graph.Func{}
 	values := map[*graph.Value]*graph.Value{}
@@ -239,7 +240,7 @@ func peakOf(nodes []*graph.Node, reads, keeps []*graph.Value) int64 {
 		}
 		f.Nodes = append(f.Nodes, n)
 	}
-	around := graph.GlobalNorm{} // whatever it is, it takes no room
+	around := graph.GlobalNorm{} // any operation: it takes no room
 	add(around, nil, reads)
 	for _, n := range nodes {
 		add(n.Op, n.In, n.Out)
@@ -248,7 +249,7 @@ func peakOf(nodes []*graph.Node, reads, keeps []*graph.Value) int64 {
 	return peak(f)
 }
 
-// levels are those of the nodes, and the last.
+// levels returns the nodes' levels, and the last one.
 func (z *slicer) levels(nodes []*graph.Node) (level map[*graph.Node]int, last int) {
 	level = make(map[*graph.Node]int, len(nodes))
 	readers := map[int][]*graph.Node{} // of versions of states
@@ -270,7 +271,7 @@ func (z *slicer) levels(nodes []*graph.Node) (level map[*graph.Node]int, last in
 				readers[s.ID] = append(readers[s.ID], n)
 			}
 		}
-		// What overwrites a state comes after all that read it.
+		// A node that overwrites a state comes after all that read it.
 		for _, a := range graph.Aliases(n.Op, len(n.In)) {
 			for _, m := range readers[n.In[a.In].ID] {
 				if m == n {
@@ -288,8 +289,8 @@ func (z *slicer) levels(nodes []*graph.Node) (level map[*graph.Node]int, last in
 	return level, last
 }
 
-// together are the values, by ID, whose parts must be put together: they are read
-// outside of the parts' own level.
+// together returns the values, by ID, whose parts must be put together because they are
+// read outside the parts' own level.
 func (z *slicer) together(nodes []*graph.Node, level map[*graph.Node]int) map[int]bool {
 	needed := map[int]bool{}
 	for _, m := range nodes {
@@ -365,7 +366,7 @@ func (z *slicer) part(nodes []*graph.Node, p int, together map[int]bool) {
 	}
 }
 
-// join puts part p of v where the others are.
+// join puts part p of v with the others.
 func (z *slicer) join(v, part *graph.Value, p int) {
 	n := part.Shape()[0]
 	at := graph.Slice{Start: p * n, Len: n, Step: 1}

@@ -2,21 +2,21 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// rows says how an operation is computed for parts of the rows of its operands. Parts are
+// rows says how an operation is computed on parts of the rows of its operands. Parts are
 // equal and consecutive: part p of a value has the elements p*n..(p+1)*n of its storage.
 type rows struct {
 	cut  []bool                  // the operands that are cut along dimension 0; the others are read whole
-	sums []bool                  // the results that are sums over the rows: those of the parts add up. The others are cut.
-	op   func(part int) graph.Op // that computes a part
+	sums []bool                  // the results that are sums over the rows: the parts' add up. The others are cut.
+	op   func(part int) graph.Op // computes a part
 }
 
-// divides reports whether v can be cut into so many parts.
+// divides reports whether v can be cut into the given number of parts.
 func divides(v *graph.Value, parts int) bool {
 	s := v.Shape()
 	return len(s) > 0 && s[0]%parts == 0
 }
 
-// portion is the shape of one of so many parts.
+// portion returns the shape of one of the given number of parts.
 func portion(s graph.Shape, parts int) graph.Shape {
 	s = s.Clone()
 	s[0] /= parts
@@ -24,7 +24,8 @@ func portion(s graph.Shape, parts int) graph.Shape {
 }
 
 // rowsOf says how n is computed in parts; nil: it cannot be, because a row of a result
-// depends on several of an operand, or what it does to state must be done once.
+// depends on several of an operand, or because it changes a state, which must happen
+// once.
 func rowsOf(n *graph.Node, parts int) *rows {
 	r := &rows{cut: make([]bool, len(n.In)), sums: make([]bool, len(n.Out)), op: func(int) graph.Op { return n.Op }}
 	if graph.HasEffect(n.Op, len(n.In)) || len(n.Out) == 0 || !r.rule(n, parts) {
@@ -67,7 +68,7 @@ func (r *rows) sum(results ...int) bool {
 	return true
 }
 
-// always is an operation that is the same for every part.
+// always sets an operation that is the same for every part.
 func (r *rows) always(op graph.Op) { r.op = func(int) graph.Op { return op } }
 
 // rule fills r in; false: n cannot be computed in parts.
@@ -167,7 +168,7 @@ func (r *rows) rule(n *graph.Node, parts int) bool {
 	return false
 }
 
-// broadcast cuts the operands that do not stretch along dimension 0.
+// broadcast cuts the operands that are not broadcast along dimension 0.
 func (r *rows) broadcast(n *graph.Node, shape graph.Shape) bool {
 	for i, v := range n.In {
 		s := v.Shape()
@@ -193,7 +194,7 @@ func (r *rows) matmul(n *graph.Node, op graph.MatMul) bool {
 }
 
 // attention: sequences are independent. Which weights dropout keeps depends on their
-// number in the whole batch, which the operation cannot be told.
+// number in the whole batch, which cannot be passed to the operation.
 func (r *rows) attention(op graph.Attention, first int) bool {
 	lens, segments, rng := op.Optional()
 	if rng >= 0 {

@@ -52,7 +52,7 @@ func TestSlicesStayNear(t *testing.T) {
 	}
 }
 
-// A wide feed-forward needs less memory in parts, the less the more of them.
+// A wide feed-forward layer needs less memory in parts, and less still in more parts.
 func TestSlicesSaveMemory(t *testing.T) {
 	for _, acc := range []int{1, 4} {
 		s := reference()

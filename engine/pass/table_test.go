@@ -39,7 +39,7 @@ func TestConstraintsAreChecked(t *testing.T) {
 	}
 }
 
-// Stop ends after the pass that it names, Skip leaves one out.
+// Stop ends after the pass that it names, Skip leaves a pass out.
 func TestStopAndSkip(t *testing.T) {
 	names := Names()
 	for i, stop := range names {
@@ -59,8 +59,8 @@ func TestStopAndSkip(t *testing.T) {
 	}
 }
 
-// An operand that stretches is read as one that stretches under another view of the
-// same elements, where there is one.
+// A broadcast operand is read as one that broadcasts under another view of the same
+// elements, if there is one.
 func TestProject(t *testing.T) {
 	type shape = graph.Shape
 	for _, c := range []struct{ s, from, to, want shape }{

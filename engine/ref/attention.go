@@ -42,8 +42,8 @@ func newAttn(op graph.Attention, in []tensor) *attn {
 	return a
 }
 
-// of is the vector of role at position t of head h, within data laid out as
-// the operands are (the operands themselves, or their gradients).
+// of returns the vector of a role at position t of head h, within data laid out like the
+// operands (the operands themselves, or their gradients).
 func (a *attn) of(data [][]float64, role, b, t, h int) []float64 {
 	H, K := a.op.Heads, a.k
 	var at int
@@ -83,7 +83,7 @@ func (a *attn) sees(b, i, j int) bool {
 	return a.segs == nil || a.segs[b*a.tq+i] == a.segs[b*a.tk+j]
 }
 
-// drop is what the weight of query i for key j is multiplied by.
+// drop is the dropout factor of the weight of query i for key j.
 func (a *attn) drop(b, h, i, j int) float64 {
 	if a.op.Drop == 0 {
 		return 1
@@ -118,7 +118,7 @@ func (a *attn) rows(fn func(b, h, i int)) {
 	}
 }
 
-// scores are Scale q k for the keys that query i sees, -Inf for the others.
+// scores returns Scale q k for the keys that query i sees, -Inf for the others.
 func (a *attn) scores(data [][]float64, b, h, i int) []float64 {
 	s := make([]float64, a.tk)
 	q := a.of(data, query, b, i, h)

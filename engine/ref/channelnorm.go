@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// cell gives for each element of x the statistic that it belongs to and its
+// cells returns a function that gives, for each element of x, its statistic and its
 // channel, and how many elements share a statistic.
 func cells(groups int, x graph.Shape) (cell func(i int) (stat, channel int), count float64) {
 	c := x.Last()

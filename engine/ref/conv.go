@@ -44,7 +44,7 @@ func conv2dGradWeight(op graph.Conv2DGradWeight, in []tensor, out graph.Type) []
 	return dw
 }
 
-// windows calls fn with the position of each result and those of its window
+// windows calls fn with the position of each result and the positions of its window
 // within the picture x, row by row.
 func windows(op graph.Pool2D, x, y graph.Shape, fn func(y int, xs []int)) {
 	st := strides(x)

@@ -45,7 +45,7 @@ func (m *machine) body(b *graph.Body, in []tensor) ([][]float64, error) {
 	return res, nil
 }
 
-// fused is body with the reductions of its last results.
+// fused runs body and the reductions of its last results.
 func (m *machine) fused(op graph.Fused, in []tensor, out []graph.Type) ([][]float64, error) {
 	res, err := m.body(op.Body, in)
 	if err != nil {

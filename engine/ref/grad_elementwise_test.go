@@ -7,16 +7,16 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// domain is where a scalar function is smooth: how its operands are drawn.
+// domain is a region where a scalar function is smooth: how its operands are drawn.
 type domain uint8
 
 const (
 	anywhere domain = iota
 	positive        // 0.5 .. 3
-	nonzero         // 0.3 .. 2 in size
+	nonzero         // magnitude 0.3 .. 2
 	apart           // operands differ by at least 0.1
 	kinked          // first operand is 0.1 away from alpha
-	fraction        // 0.2 beyond an integer at least
+	fraction        // at least 0.2 from an integer
 	switched        // first operand is 0 or 1 and has no gradient
 	second          // a gradient function: not differentiated again
 )

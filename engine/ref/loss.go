@@ -61,8 +61,8 @@ func product(a, b tensor, transA, transB, tf32 bool) (tensor, error) {
 	return tensor{t[0], c[0]}, nil
 }
 
-// linearCrossEntropy: operands h, w, labels, weights. Chunks do not change the
-// result; the scratch is the device's own and is zero here.
+// linearCrossEntropy: operands h, w, labels, weights. Chunks do not change the result;
+// the scratch belongs to the device and is zero here.
 func linearCrossEntropy(tf32 bool, in []tensor, out []graph.Type) ([][]float64, error) {
 	logits, err := product(in[0], in[1], false, true, tf32)
 	if err != nil {
@@ -75,7 +75,7 @@ func linearCrossEntropy(tf32 bool, in []tensor, out []graph.Type) ([][]float64, 
 	return append(res, make([]float64, out[2].Shape.Elems())), nil
 }
 
-// linearCrossEntropyGrad: operands h, w, labels, weights, dloss, and what dw is
+// linearCrossEntropyGrad: operands h, w, labels, weights, dloss, and the state that dw is
 // added to.
 func linearCrossEntropyGrad(tf32 bool, in []tensor, out []graph.Type) ([][]float64, error) {
 	logits, err := product(in[0], in[1], false, true, tf32)
@@ -96,7 +96,7 @@ func linearCrossEntropyGrad(tf32 bool, in []tensor, out []graph.Type) ([][]float
 	if err != nil {
 		return nil, err
 	}
-	if len(out) == 3 { // of a frozen w
+	if len(out) == 3 { // w is frozen
 		return [][]float64{fwd[0], dh.data, make([]float64, out[2].Shape.Elems())}, nil
 	}
 	dw, err := product(dlogits, in[0], true, false, tf32)

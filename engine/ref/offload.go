@@ -6,20 +6,20 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// fetch is a range of a state.
+// fetch returns a range of a state.
 func fetch(op graph.Fetch, s tensor) []float64 {
 	return slices.Clone(s.data[op.From : op.From+op.Elems])
 }
 
-// writeBack is a state with a range replaced.
+// writeBack returns a state with a range replaced.
 func writeBack(op graph.WriteBack, s, x tensor) []float64 {
 	y := clone(s)
 	copy(y[op.From:], x.data)
 	return y
 }
 
-// stepPart is the step of the whole weight, of which only the part is taken: of the states,
-// the other elements are zero.
+// stepPart takes the part from the step of the whole weight, with zeros for the other
+// elements of the states.
 func (m *machine) stepPart(op graph.StepPart, in []tensor) ([][]float64, error) {
 	states, elems := op.States(), in[2].Shape.Elems()
 	full := slices.Clone(in)

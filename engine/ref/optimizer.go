@@ -29,8 +29,8 @@ func adamW(op graph.AdamW, in []tensor) [][]float64 {
 	return res
 }
 
-// adamW8bit: operands w, g, m, v, their scales, lr, gscale, t, ok. Moments are kept as
-// the kernels keep them, in float32 until they are rounded to codes.
+// adamW8bit: operands w, g, m, v, their scales, lr, gscale, t, ok. As in the kernels,
+// moments are float32 until they are rounded to codes.
 func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
 	states := [][]float64{clone(in[2]), clone(in[3]), clone(in[4]), clone(in[5])}
 	books := [2]*codebook.Book{codebook.Signed, codebook.Unsigned}
@@ -157,7 +157,7 @@ func sgd(op graph.SGD, in []tensor) [][]float64 {
 
 func clone(x tensor) []float64 { return append([]float64(nil), x.data...) }
 
-// assign: operands the state, what is put there, and with stochastic rounding the run counter.
+// assign: operands the state, the new value, and with stochastic rounding the run counter.
 func assign(op graph.Assign, in []tensor) []float64 {
 	y := clone(in[1])
 	if op.Add {

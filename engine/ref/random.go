@@ -25,9 +25,9 @@ func word(seed, i uint64, stream, run uint32) uint32 {
 	return philox(c, [2]uint32{uint32(seed), uint32(seed >> 32)})[i%4]
 }
 
-// mask is what element i is multiplied by under dropout with probability p:
-// 1/(1-p) if the upper 24 bits of its random word, as a fraction, are below
-// 1-p in float32, else 0. rng is the run counter.
+// mask is the factor of element i under dropout with probability p: 1/(1-p) if the upper
+// 24 bits of its random word, as a fraction, are below 1-p in float32, else 0. rng is the
+// run counter.
 func mask(p float64, seed, i uint64, stream uint32, rng tensor) float64 {
 	w := word(seed, i, stream, uint32(int32(rng.data[0])))
 	if float32(w>>8)*0x1p-24 < float32(1-p) {

@@ -56,7 +56,7 @@ func TestRandomAgreesWithCPU(t *testing.T) {
 	})
 }
 
-// The share of elements that stay is 1-P within four standard deviations.
+// The share of elements that are kept is 1-P within four standard deviations.
 func TestDropoutShare(t *testing.T) {
 	const n = 100_000
 	x := tensor{graph.T(graph.F32, n), make([]float64, n)}

@@ -1,8 +1,8 @@
 // Package ref defines what every operation of engine/graph means: an interpreter in
-// float64, written as the plainest loops that follow each operation's formula.
-// Devices are compared with it (engine/conformance), gradients are checked against
-// it by finite differences, and the compiler's passes must not change what it
-// computes. Speed does not matter here.
+// float64, written as the plainest possible loops over each operation's formula. Devices
+// are compared with it (engine/conformance), gradients are checked against it by finite
+// differences, and the compiler's passes must not change what it computes. Speed does not
+// matter here.
 //
 // What the package promises:
 //
@@ -26,7 +26,7 @@ import (
 // Env holds tensors by name, in row-major order.
 type Env map[string][]float64
 
-// Mode is whether results are rounded to their element types.
+// Mode says whether results are rounded to their element types.
 type Mode uint8
 
 // The modes.
@@ -92,8 +92,8 @@ func Run(f *graph.Func, env Env, mode Mode) (*Result, error) {
 	return res, nil
 }
 
-// Eval computes the results of one operation from the elements of its operands,
-// as [Run] does.
+// Eval computes the results of one operation from the elements of its operands, like
+// [Run].
 func Eval(n *graph.Node, in [][]float64, mode Mode) ([][]float64, error) {
 	m := machine{mode: mode}
 	operands := make([]tensor, len(in))
@@ -142,7 +142,7 @@ func (m *machine) store(v *graph.Value, data []float64) {
 	m.vals[v.ID] = tensor{v.Type, data}
 }
 
-// round is data as stored in d. The operand is not changed.
+// round returns data as stored in d. The operand is not changed.
 func (m *machine) round(data []float64, d graph.DType) []float64 {
 	if m.mode == Exact {
 		return data
@@ -163,7 +163,7 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return m.fused(op, in, out)
 	case graph.MatMul:
 		return m.matmul(op, in)
-	case graph.Quantize, graph.Dequantize: // what is stored is rounded to its type
+	case graph.Quantize, graph.Dequantize: // the stored result is rounded to its type
 		return one(in[0].data), nil
 	case graph.Reduce:
 		return one(reduce(op, in[0], out[0])), nil

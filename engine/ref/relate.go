@@ -2,8 +2,8 @@ package ref
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// related calls fn with each pair of positions that are related, as rows of
-// [B*T], and how many the first is related to.
+// related calls fn with each pair of positions that are related, as rows of [B*T], and
+// the number of positions that the first is related to.
 func related(op graph.Relate, segment tensor, fn func(i, j, n int)) {
 	t := segment.Shape[1]
 	for i, s := range segment.data {

@@ -18,9 +18,9 @@ var formats = map[graph.DType]format{
 	graph.F16:  {11, -14, 65504},
 }
 
-// Round is x as stored in d: to nearest, ties to even, infinite beyond the
-// largest number and gradually smaller below the smallest normal one. For I32
-// and U8 it is the nearest integer.
+// Round returns x as stored in d: to nearest, ties to even, infinite beyond the largest
+// number, with gradual underflow below the smallest normal one. For I32 and U8 it is the
+// nearest integer.
 func Round(x float64, d graph.DType) float64 {
 	switch d {
 	case graph.F32:
@@ -41,7 +41,7 @@ func Round(x float64, d graph.DType) float64 {
 	return y
 }
 
-// RoundAll is Round of every element, in a new slice.
+// RoundAll applies Round to every element, in a new slice.
 func RoundAll(x []float64, d graph.DType) []float64 {
 	y := make([]float64, len(x))
 	for i, v := range x {
@@ -50,7 +50,7 @@ func RoundAll(x []float64, d graph.DType) []float64 {
 	return y
 }
 
-// TF32 is x as matmuls see it that round their factors: to 10 bits of mantissa, to
+// TF32 returns x as seen by matmuls that round their factors: to 10 bits of mantissa, to
 // nearest, ties away from zero, infinite beyond the largest number.
 func TF32(x float64) float64 {
 	const dropped = 13 // of float32's bits
@@ -69,7 +69,7 @@ func tf32All(x []float64) []float64 {
 	return y
 }
 
-// quantize is data as a matrix of type t stores it.
+// quantize returns data as stored in a matrix of type t.
 func quantize(t graph.Type, data []float64) []float64 {
 	m, _ := t.Quantized()
 	x, stored := make([]float32, len(data)), make([]byte, m.Bytes())

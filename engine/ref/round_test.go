@@ -86,7 +86,7 @@ func TestRoundOthers(t *testing.T) {
 	}
 }
 
-// What PTX's manual says of cvt.rna.tf32.f32, on the borders of each rule.
+// What the PTX manual says about cvt.rna.tf32.f32, at the boundaries of each rule.
 func TestTF32(t *testing.T) {
 	up := math.Nextafter32
 	for _, c := range []struct{ x, want float64 }{

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// rounded makes a step of a weight whose rounding is r: step sees a weight that has all
-// its bits. t is the operand that numbers the update.
+// rounded performs a step on a weight whose rounding is r: step sees the weight with all
+// its bits. t is the index of the operand that numbers the update.
 func rounded(op graph.Optimizer, r graph.Rounding, in []tensor, t int, step func(in []tensor) [][]float64) [][]float64 {
 	if r.Mode == graph.Exact {
 		return step(in)
@@ -42,7 +42,7 @@ func rounded(op graph.Optimizer, r graph.Rounding, in []tensor, t int, step func
 	return y
 }
 
-// stochastic is one of the two numbers of BF16 next to x; see [graph.Stochastic].
+// stochastic returns one of the two BF16 numbers next to x; see [graph.Stochastic].
 func stochastic(x float32, i uint64, r graph.Rounding, t uint32) float64 {
 	if x != x {
 		return math.NaN()

@@ -121,9 +121,9 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// Attention means softmax of masked scores, dropout over the [B,H,Tq,Tk]
-// weights in row-major order, times the values: written with plain operations it
-// gives the same, for every layout and mask.
+// Attention means softmax of masked scores, dropout over the [B,H,Tq,Tk] weights in
+// row-major order, times the values: written with plain operations it gives the same
+// result, for every layout and mask.
 func TestAttentionIsSoftmax(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &probe{Builder: graph.NewBuilder("attention"), t: t, env: ref.Env{}, dtype: graph.F32, rng: source(t)}
@@ -169,7 +169,7 @@ func TestAttentionIsSoftmax(t *testing.T) {
 		if op.Drop > 0 {
 			in = append(in, rng)
 		}
-		// visible is the mask as the documentation words it.
+		// visible is the mask as the documentation describes it.
 		var visible []float64
 		for b := range batch {
 			n := int(lens[b])

@@ -1,9 +1,8 @@
-// Package refdevice runs programs by the definitions of their operations
-// (engine/ref): hundreds of times slower than the CPU's kernels, and as right as
-// float64 allows. It is for checks, and it keeps everything above engine honest
-// about devices: its memory is out of the host's reach, inputs and outputs are
-// copied, runs continue while the host does something else, and its traits differ
-// from the CPU's.
+// Package refdevice runs programs by the definitions of their operations (engine/ref):
+// hundreds of times slower than the CPU's kernels, and as accurate as float64 allows. It
+// is for checks, and it keeps everything built on engine honest about devices: its memory
+// is out of the host's reach, inputs and outputs are copied, runs continue while the host
+// does something else, and its traits differ from the CPU's.
 package refdevice
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/snug-ml/snug/engine/ref"
 )
 
-// Traits differ from those of every other device: wide alignment, and nothing but
-// elementwise loops is fused.
+// Traits differ from those of every other device: wide alignment, and only elementwise
+// loops are fused.
 var Traits = engine.Traits{
 	Name: "reference", Align: 256,
 	Fusion: pass.Fusion{Registers: graph.MaxRegisters, Results: graph.MaxBodyResults},
@@ -67,13 +66,13 @@ type step struct {
 	changes []string // the states that it writes
 }
 
-// tensor is a value in the arena. That of an input moves with the slot.
+// tensor is a value in the arena. An input's place depends on the slot.
 type tensor struct {
 	at engine.Place
 	t  graph.Type
 }
 
-// job is what the device does next: a run, or a signal to whoever waits for it.
+// job is the device's next task: a run, or a signal to whatever waits for it.
 type job struct {
 	fn   string
 	slot int
@@ -127,7 +126,7 @@ func (x *image) compile(f *engine.Func) ([]step, error) {
 	return steps, nil
 }
 
-// work is the device: it runs what is queued, and nothing more once a run has
+// work is the device's goroutine: it runs what is queued, and nothing more once a run has
 // failed.
 func (x *image) work() {
 	defer close(x.done)
@@ -175,7 +174,7 @@ func (x *image) run(fn string, slot int, o *engine.Observer) error {
 	return nil
 }
 
-// view is a value in place in the arena.
+// view returns a value in place in the arena.
 func (x *image) view(t tensor, slot int) engine.Tensor {
 	base := x.p.Layout.Region(t.at.Region).Offset
 	if t.at.Region == engine.Inputs {
@@ -232,9 +231,9 @@ func (x *image) Write(offset int64, src []byte) error {
 	return err
 }
 
-// Guard waits for the runs so far: they are not the guard's.
+// Guard waits for the runs so far: the guard does not apply to them.
 func (x *image) Guard(before func(states []string) error) {
-	_ = x.Sync() // its error is that of the next run as well
+	_ = x.Sync() // the next run returns its error too
 	x.guard = before
 }
 

@@ -8,22 +8,22 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// factored is a step of Adafactor. A weight is batch matrices, the rows of each cut into
-// parts; what a part adds to the columns is summed in order.
+// factored is a step of Adafactor. A weight consists of batch matrices, whose rows are
+// cut into parts; each part's contribution to the columns is summed in order.
 type factored struct {
 	op                             graph.Adafactor
 	w                              *trained
 	r, c, lr, gscale, t            ref
 	code                           *Code
-	batch, rows, cols, parts, size int // size: rows of a part
-	tasks, per                     int // parts of a task
+	batch, rows, cols, parts, size int // size: rows per part
+	tasks, per                     int // parts per task
 	shared                         struct{ columns, byRow, byColumn, squares int }
 }
 
 // partsOfColumns is the largest number of sums that are added up for each column.
 const partsOfColumns = 16
 
-// fewColumns is where a loop takes less time than a call for each row.
+// fewColumns is up to how many columns a loop takes less time than a call for each row.
 const fewColumns = 16
 
 func (c *compiler) adafactor(n *graph.Node, op graph.Adafactor) ([]phase, error) {
@@ -82,7 +82,7 @@ func (c *compiler) adafactor(n *graph.Node, op graph.Adafactor) ([]phase, error)
 // floats is one of the vectors in the shared workspace.
 func (f *factored) floats(at, from, n int) []float32 { return floats(f.code.m.shared, at+4*from, n) }
 
-// sums of the squares of rows, which become their means at once, and of columns.
+// sums adds up the squares of rows, which become their means at once, and of columns.
 func (f *factored) sums(task, worker int) {
 	scale, rest := f.gscale.scalar(), math.Pow(float64(f.t.scalar()), -f.op.Decay)
 	mem := f.code.worker(worker)
@@ -117,7 +117,8 @@ func (f *factored) sums(task, worker int) {
 	}
 }
 
-// moments of columns, and what rows and columns of matrix k are multiplied by.
+// moments computes the moments of columns, and the factors of rows and columns of matrix
+// k.
 func (f *factored) moments(k int) {
 	rest := math.Pow(float64(f.t.scalar()), -f.op.Decay)
 	sums := f.floats(f.shared.columns, k*f.parts*f.cols, f.parts*f.cols)
@@ -137,8 +138,8 @@ func (f *factored) moments(k int) {
 	simd.Rsqrt(byRow, byRow)
 }
 
-// scaled is g, a part of a row from column a on, times what it is multiplied by, but for
-// the row's factor.
+// scaled sets x to g, a part of a row from column a on, times its factors except the
+// row's.
 func (f *factored) scaled(x, g []float32, k, a int, scale float32) {
 	by := f.floats(f.shared.byColumn, k*f.cols+a, len(g))
 	if len(g) < fewColumns {
@@ -151,7 +152,7 @@ func (f *factored) scaled(x, g []float32, k, a int, scale float32) {
 	simd.Mul(x, x, by)
 }
 
-// squares sums those of the step, before it is bounded.
+// squares sums the squares of the step before it is bounded.
 func (f *factored) squares(task, worker int) {
 	scale, sum := f.gscale.scalar(), 0.0
 	mem := f.code.worker(worker)
@@ -176,7 +177,7 @@ func (f *factored) partial() []float64 {
 	return unsafe.Slice((*float64)(unsafe.Pointer(&f.code.m.shared[f.shared.squares])), f.tasks)
 }
 
-// apply changes elements from to to.
+// apply updates elements from to to.
 func (f *factored) apply(from, to, worker int) {
 	sum := 0.0
 	for _, s := range f.partial() {

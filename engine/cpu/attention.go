@@ -17,7 +17,7 @@ func (v headView) at() attention.View {
 	return v.view
 }
 
-// heads is x [B, T, ...] seen by heads that start first, then stride elements apart.
+// heads returns x [B, T, ...] as heads that start at first, stride elements apart.
 func (c *compiler) heads(x *graph.Value, first, stride int) headView {
 	r := c.ref(x)
 	r.off += uintptr(int64(first) * x.DType().Size())
@@ -25,7 +25,7 @@ func (c *compiler) heads(x *graph.Value, first, stride int) headView {
 	return headView{r, attention.View{Type: gemmType(x.DType()), Batch: s[1] * s[2], Row: s[2], Head: stride}}
 }
 
-// qkv are queries, keys and values (or their gradients) in the operands vs.
+// qkv returns queries, keys and values (or their gradients) among the operands vs.
 func (c *compiler) qkv(op graph.Attention, vs []*graph.Value, k int) [3]headView {
 	var v [3]headView
 	for i := range v {
@@ -51,7 +51,7 @@ type attentionCall struct {
 	drop           *attentionDropout
 }
 
-// attentionDropout implements attention.Dropout by the engine's random numbers.
+// attentionDropout implements attention.Dropout with the engine's random numbers.
 type attentionDropout struct {
 	op      graph.Attention
 	counter ref

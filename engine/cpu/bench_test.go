@@ -97,7 +97,7 @@ func BenchmarkConv2D(b *testing.B) {
 	}
 }
 
-// BenchmarkPictures times what is between convolutions.
+// BenchmarkPictures times the operations between convolutions.
 func BenchmarkPictures(b *testing.B) {
 	for _, s := range []graph.Shape{{2, 220, 320, 64}, {100, 16, 16, 128}} {
 		b.Run(s.String(), func(b *testing.B) {

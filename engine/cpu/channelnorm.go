@@ -11,12 +11,12 @@ import (
 // share statistics: one block of all rows for a batch norm, one for each row
 // of the batch for a group norm.
 //
-// A few channels make a short vector, so several rows are processed at a time: fold
-// of them are one wide row, and the values of channels are repeated as often.
+// A few channels make only a short vector, so several rows are processed at a time: fold
+// rows form one wide row, and the values of channels are repeated fold times.
 type channels struct {
 	outer, rows, ch, fold int
-	set, sets             int // rows of a set, sets of a block: what one task sums up
-	groups, size          int // of channels that share a statistic, and channels in one
+	set, sets             int // rows per set, sets per block; one task sums up a set
+	groups, size          int // groups of channels that share a statistic, channels per group
 }
 
 func channelsOf(s graph.Shape, groups int) *channels {
@@ -33,8 +33,8 @@ func channelsOf(s graph.Shape, groups int) *channels {
 // wide is the length of a wide row.
 func (v *channels) wide() int { return v.fold * v.ch }
 
-// each calls fn with the wide rows between rows from and to of block o: the
-// position and the number of their elements (less at the end).
+// each calls fn with the wide rows between rows from and to of block o: the position and
+// the number of their elements (fewer at the end).
 func (v *channels) each(o, from, to int, fn func(at, n int)) {
 	base := o * v.rows
 	for i := from; i < to; i += v.fold {
@@ -64,8 +64,8 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 	code := c.code
 	wide := v.wide()
 	c.need(v.outer*(v.sets+1)*2*v.ch*4, 5*wide*4)
-	// part has for set s of block o the means and the sums of squared
-	// deviations of its channels; after the sets mean and scale for all rows.
+	// part returns for set s of block o the means and the sums of squared deviations of
+	// its channels; after the sets come mean and scale for all rows.
 	part := func(o, s int) (mean, m2 []float32) {
 		mem := floats(code.m.shared, (o*(v.sets+1)+s)*2*v.ch*4, 2*v.ch)
 		return mem[:v.ch], mem[v.ch:]
@@ -97,8 +97,8 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 			merge(mean, m2, float32(from-s*v.set), center[:v.ch], gather(acc, v.ch), float32(to-from))
 		}
 	}}
-	// factors makes center and scale of channels from their statistics, as they are
-	// stored: the same from those of the forward half.
+	// factors computes center and scale of channels from their statistics as stored, so
+	// that they equal those of the forward half.
 	factors := func(o int) {
 		shift, scale := part(o, v.sets)
 		for k := range shift {
@@ -149,8 +149,8 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 	return []phase{statistics, combine, normalize}, nil
 }
 
-// merge joins the mean and the sum of squared deviations of n elements with
-// those of k more (Chan, Golub and LeVeque 1979), for each channel.
+// merge combines the mean and the sum of squared deviations of n elements with those of k
+// more (Chan, Golub and LeVeque 1979), for each channel.
 func merge(mean, m2 []float32, n float32, mean1, m21 []float32, k float32) {
 	share, both := k/(n+k), n*k/(n+k)
 	for i, m := range mean1 {

@@ -5,9 +5,9 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// columns is how the columns of outer matrices are summed: the rows of each
-// are cut into at most 32 fixed sets, whose sums are added in order. Within a
-// set some rows, which make a wide one, are added side by side.
+// columns says how the columns of outer matrices are summed: the rows of each are cut
+// into at most 32 fixed sets, whose sums are added in order. Within a set several rows,
+// which make a wide one, are added side by side.
 type columns struct{ outer, rows, cols, set, sets, wide int }
 
 func newColumns(outer, rows, cols int) *columns {
@@ -18,14 +18,14 @@ func newColumns(outer, rows, cols int) *columns {
 	return v
 }
 
-// gather sums the rows of the wide row acc into its first, and returns that.
+// gather sums the rows of the wide row acc into its first, and returns that one.
 func gather(acc []float32, cols int) []float32 {
 	sum := acc[:cols]
 	simd.AddRows(sum, acc[cols:], len(acc)/cols-1, cols)
 	return sum
 }
 
-// total adds sets vectors of parts, stride elements apart, up in out.
+// total adds up sets vectors of parts, stride elements apart, in out.
 func total(out, parts []float32, sets, stride int) {
 	copy(out, parts)
 	if sets > 1 {
@@ -33,8 +33,8 @@ func total(out, parts []float32, sets, stride int) {
 	}
 }
 
-// blockSums are the sums of the columns of a matrix, the transposed operand A of
-// a product, over each block of K: taken when the block is in cache, added in order.
+// blockSums are the sums of the columns of a matrix, the transposed operand A of a
+// matmul, over each block of K: computed while the block is in cache, added in order.
 type blockSums struct {
 	code         *Code
 	a, out       ref
@@ -49,7 +49,7 @@ func (c *compiler) blockSums(n *graph.Node, from, blocks, cols int) *blockSums {
 
 func (s *blockSums) end() int { return s.from + s.blocks*s.cols*4 }
 
-// add sums rows [k0,k1) of columns [i0,i1), which are of block kb.
+// add sums rows [k0,k1) of columns [i0,i1), which are in block kb.
 func (s *blockSums) add(kb, k0, k1, i0, i1 int) {
 	acc := floats(s.code.m.shared, s.from+kb*s.cols*4, s.cols)[i0:i1]
 	clear(acc)
@@ -76,9 +76,9 @@ func (s *blockSums) total(_, _ int) {
 
 // columnSums are the sums of one set while a loop runs over it.
 type columnSums struct {
-	acc   []float32 // a wide row for each
-	wide  int       // elements of it
-	first int       // element of the set
+	acc   []float32 // a wide row for each sum
+	wide  int       // elements of a wide row
+	first int       // first element of the set
 }
 
 // add adds elements of the loop's result, from flat on, to sum k.
@@ -91,7 +91,7 @@ func (s *columnSums) add(k int, x []float32, flat int) {
 	}
 }
 
-// summed runs a body whose last results are summed. A task is one set of rows.
+// summed runs a body whose last results are summed. A task handles one set of rows.
 func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
 	dims, count := n.Out[0].Shape(), len(op.Reductions)
 	plain, totals := n.Out[:len(n.Out)-count], c.refs(n.Out[len(n.Out)-count:])
@@ -105,7 +105,7 @@ func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
 	wide := v.wide * cols
 	code := c.code
 	c.need(outer*v.sets*count*cols*4, p.scratchBytes()+count*wide*4)
-	sums := func(o, g, k int) []float32 { // of set g, followed by those of all others
+	sums := func(o, g, k int) []float32 { // sums k of set g, followed by those of all others
 		return floats(code.m.shared, 0, outer*v.sets*count*cols)[((o*v.sets+g)*count+k)*cols:]
 	}
 	return []phase{{outer * v.sets, func(task, w int) {

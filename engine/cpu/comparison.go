@@ -9,12 +9,12 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Comparison is what a library and snug's kernels take for a product, as measured.
+// Comparison is the measured time of a library and of snug's kernels for a matmul.
 type Comparison struct {
 	Product string  `json:"product"`
 	Own     float64 `json:"snug_seconds"`
 	Library float64 `json:"library_seconds"`
-	// ByLibrary says that a program would leave the product to the library.
+	// ByLibrary says that a program would leave the matmul to the library.
 	ByLibrary bool `json:"by_library"`
 }
 
@@ -26,12 +26,12 @@ func (c Comparison) String() string {
 	return fmt.Sprintf("%s by %s (snug %.2f ms, library %.2f ms)", c.Product, by, 1e3*c.Own, 1e3*c.Library)
 }
 
-// compared are the products that [CompareLibrary] measures, m by k by n: one of a linear
-// layer's result, and one whose first operand is long.
+// compared are the matmuls that [CompareLibrary] measures, m by k by n: one as in a
+// linear layer, and one whose first operand is long.
 var compared = [][3]int{{512, 512, 512}, {128, 2048, 512}}
 
-// CompareLibrary measures a library with the given number of threads as a program does that
-// is loaded with it, on products of a model's size.
+// CompareLibrary measures a library with the given number of threads, as a program that is
+// loaded with it does, on matmuls of a model's size.
 func CompareLibrary(l *blas.Library, threads int) (list []Comparison, err error) {
 	b := graph.NewBuilder("products")
 	for i, s := range compared {

@@ -12,7 +12,7 @@ import (
 // rectangle, and the kernels read the patches in place. For few channels in or out
 // see convfew.go.
 
-// word is the type that operands of types a and b are multiplied in.
+// word returns the type in which operands of types a and b are multiplied.
 func word(a, b graph.DType) gemm.DType {
 	if a == graph.BF16 && b == graph.BF16 {
 		return gemm.BF16
@@ -41,8 +41,7 @@ func wordType(u gemm.Micro) graph.DType {
 	return graph.F32
 }
 
-// patchProduct is one product of patches with a matrix of weights
-// [taps*channels, n].
+// patchProduct is one matmul of patches with a matrix of weights [taps*channels, n].
 type patchProduct struct {
 	grid
 	u       gemm.Micro
@@ -51,14 +50,14 @@ type patchProduct struct {
 	cut     int // columns of a task
 	packed  int // offset of the packed weights in the shared workspace
 	bytes   int // of the packed weights
-	product int // offset of the float32 product in the worker's scratch, where it is not stored directly
+	product int // offset of the float32 result in the worker's scratch, if it is not stored directly
 	need    int // scratch of a worker
 }
 
 const (
 	// patchBytes is the part of the second-level cache that a frame may take.
 	patchBytes = 256 << 10
-	// positions is how many make the rows of a task.
+	// positions is how many positions make the rows of a task.
 	positions = 512
 )
 
@@ -79,15 +78,15 @@ func (c *compiler) patchProduct(p *patches, n int, weights graph.DType, direct b
 
 func (q *patchProduct) tasks() int { return q.rects() * ((q.n + q.cut - 1) / q.cut) }
 
-// part is what a task does.
+// part returns the part that a task computes.
 func (q *patchProduct) part(task int) (r rect, col, cols int) {
 	cuts := (q.n + q.cut - 1) / q.cut
 	col = task % cuts * q.cut
 	return q.at(task / cuts), col, min(q.cut, q.n-col)
 }
 
-// run does one task. out, if not nil, gets the product, ld floats a position; else
-// it is left in the scratch, which is returned, cut a position.
+// run runs one task. out, if not nil, receives the result, ld floats per position;
+// otherwise it is left in the scratch, which is returned, cut floats per position.
 func (q *patchProduct) run(task int, shared, mem []byte, out *float32, ld int) *float32 {
 	r, col, cols := q.part(task)
 	line := q.wide * ld // floats from row to row of positions
@@ -120,8 +119,8 @@ func (q *patchProduct) run(task int, shared, mem []byte, out *float32, ld int) *
 	return out
 }
 
-// weights are those of a convolution [O,C,taps], brought into the order of
-// patches: [O,taps,C], or transposed, for gradients of the image, [taps,O,C].
+// weights are a convolution's weights [O,C,taps], rearranged in the order of patches:
+// [O,taps,C], or transposed, for gradients of the image, [taps,O,C].
 type weights struct {
 	src         ref
 	dtype       graph.DType
@@ -130,7 +129,7 @@ type weights struct {
 	at          int // offset in the shared workspace
 }
 
-// order is the phase that does so.
+// order is the phase that rearranges them.
 func (w *weights) order(code *Code) phase {
 	tasks, per := chunks(w.out, max(1, 4*grain/(w.in*w.kk)))
 	return phase{tasks, func(task, _ int) {
@@ -169,7 +168,7 @@ func strided[T any](dst, src []T, step int) {
 	}
 }
 
-// packPhase packs the weights of the products, which are contiguous.
+// packPhase packs the weights of the matmuls, which are contiguous.
 func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 	code := c.code
 	type job struct {
@@ -230,15 +229,15 @@ func (c *compiler) place(w *weights, products []*patchProduct) {
 	c.need(at, 0)
 }
 
-// pixels are where the results for positions go: to pixels first +
-// stride*position of images [count,h,w,ch].
+// pixels says where the results for positions go: to pixels first + stride*position of
+// images [count,h,w,ch].
 type pixels struct {
 	operand
 	h, w, ch int
 	stride   [2]int
 }
 
-// at is the element where the results for position (i, j) of a residue start.
+// at returns the element where the results for position (i, j) of a residue start.
 func (o *pixels) at(r *residue, b, i, j int) int {
 	return ((b*o.h+r.first[0]+i*o.stride[0])*o.w + r.first[1] + j*o.stride[1]) * o.ch
 }

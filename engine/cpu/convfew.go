@@ -8,12 +8,12 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// Convolutions of few channels are bound by memory, and too narrow for the
-// kernels as they are: these work on planes, vectors of neighboring positions,
-// instead of vectors of channels.
+// Convolutions of few channels are bound by memory, and too narrow for the kernels as
+// they are: the functions here work on planes, vectors of neighboring positions, instead
+// of vectors of channels.
 
 const (
-	// fewChannels is the maximum number of channels that counts as few.
+	// fewChannels is the largest number of channels that counts as few.
 	fewChannels = 4
 	// fewInputs is the longest row of patches of few channels that is laid out.
 	fewInputs = 64
@@ -35,7 +35,7 @@ func (w *weights) element(o, c, at int) float32 {
 	return x[0]
 }
 
-// of is the weight between channel c of the patches and column n of the product.
+// of is the weight between channel c of the patches and column n of the result.
 func (w *weights) of(c, n, at int) float32 {
 	if w.turned {
 		return w.element(c, n, at)
@@ -43,8 +43,8 @@ func (w *weights) of(c, n, at int) float32 {
 	return w.element(n, c, at)
 }
 
-// planeMicro multiplies planes of type a by b: in float32, as they are, but where four
-// terms of bfloat16 are multiplied at a time, which pays for packing them.
+// planeMicro multiplies planes of type a by b: in float32, without packing, except where
+// four terms of bfloat16 are multiplied at a time, which makes packing pay.
 func planeMicro(a, b graph.DType) gemm.Micro {
 	if u := gemm.NewMicro(matmulISA, word(a, b)); u.Unit() == 4 {
 		return u
@@ -52,9 +52,9 @@ func planeMicro(a, b graph.DType) gemm.Micro {
 	return gemm.NewMicro(matmulISA, gemm.F32)
 }
 
-// planes lays out the patches of rectangles of few channels, float32: a line
-// for each column of their matrix, and lines of zeros up to terms. After a line
-// are zeros up to a multiple of four.
+// planes lays out the patches of rectangles of few channels, float32: a line for each
+// column of their matrix, and lines of zeros up to terms. Each line is padded with zeros
+// to a multiple of four.
 type planes struct {
 	grid
 	terms        int
@@ -76,7 +76,7 @@ func (p *patches) planes(tasks, unit int) *planes {
 	return l
 }
 
-// lay lays out a rectangle; the matrix is [columns, positions].
+// lay lays out a rectangle and returns the matrix [columns, positions].
 func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 	f := l.frame(r, graph.F32, mem)
 	high, width := l.reach(r.rows, r.cols)
@@ -174,8 +174,8 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 	return ps
 }
 
-// fewOut multiplies the pixels by the weights of all taps, and sums what
-// contributes to each position: a product as many times smaller as there are taps.
+// fewOut multiplies the pixels by the weights of all taps, and sums the contributions to
+// each position: a matmul that is smaller by the number of taps.
 func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase {
 	code, n, dtype := c.code, out.ch, residues[0].dtype
 	u := gemm.NewMicro(matmulISA, word(dtype, w.dtype), residues[0].ch)
@@ -236,7 +236,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 	return ps
 }
 
-// addShifted adds src[first+k*step] to acc[k] wherever there is one.
+// addShifted adds src[first+k*step] to acc[k] wherever that element exists.
 func addShifted(acc, src []float32, first, step int) {
 	from := 0
 	if first < 0 {

@@ -8,18 +8,17 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// weightGrad is the gradient of a convolution's weights: the transposed
-// patches times dy, a sum over all positions. The rectangles of positions are
-// cut into fixed sets, whose sums [taps*C, O] are added in order; within a set
-// a task has a few runs of taps.
+// weightGrad is the gradient of a convolution's weights: the transposed patches times dy,
+// a sum over all positions. The rectangles of positions are cut into fixed sets, whose
+// sums [taps*C, O] are added in order; within a set a task handles a few runs of taps.
 type weightGrad struct {
-	*planes // of few channels, else only its grid is used
+	*planes // for few channels; otherwise only its grid is used
 	u       gemm.Micro
 	dy      operand
 	out     int
-	set     int      // rectangles of a set
-	sets    int      // of rectangles
-	parts   [][2]int // runs [from, to) of a task
+	set     int      // rectangles per set
+	sets    int      // number of sets
+	parts   [][2]int // runs [from, to) of each task
 	// Offsets in the scratch: the packed left and right operands.
 	left, right int
 }
@@ -31,8 +30,8 @@ const (
 	partBytes = 384 << 10
 	// packedCols is how many columns of the patches are packed at a time.
 	packedCols = 192
-	// packedPositions is about how many positions are packed at a time, twice as many in
-	// bfloat16.
+	// packedPositions is about how many positions are packed at a time; bfloat16 packs
+	// twice as many.
 	packedPositions = 256
 )
 
@@ -95,19 +94,19 @@ func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([
 	}}, g.total(code, dw, op.KH*op.KW)}, nil
 }
 
-// sums is row k of set s.
+// sums returns row k of the sums of set s.
 func (g *weightGrad) sums(shared []byte, s, k int) []float32 {
 	return floats(shared, (s*g.inner()+k)*g.out*4, g.out)
 }
 
-// line is dy from row i of a rectangle on.
+// line returns dy from row i of a rectangle on.
 func (g *weightGrad) line(r rect, i int) gemm.Matrix {
 	at := (g.first(r) + i*g.wide) * g.out * int(g.dy.dtype.Size())
 	return gemm.Matrix{Data: unsafe.Add(g.dy.ptr(), at), Type: gemmType(g.dy.dtype), Stride: g.out}
 }
 
-// add adds rectangle k to runs [r0, r1) of a set. Each line of positions
-// starts with a word of its own in the packed operands.
+// add adds rectangle k to runs [r0, r1) of a set. Each line of positions starts with a
+// new word in the packed operands.
 func (g *weightGrad) add(set, k, r0, r1 int, shared, mem []byte) {
 	r := g.at(k)
 	f := g.frame(r, g.dtype, mem)
@@ -149,8 +148,8 @@ func (g *weightGrad) addPlanes(set, k int, shared, mem []byte) {
 	g.u.Mul(g.inner(), g.out, positions, &left, right, &g.sums(shared, set, 0)[0], g.out, k > set*g.set)
 }
 
-// total adds up the sets and brings the sums [taps*C, O] into the order of the
-// weights, [O, C, taps], some channels a task.
+// total adds up the sets and rearranges the sums [taps*C, O] in the order of the weights,
+// [O, C, taps], some channels per task.
 func (g *weightGrad) total(code *Code, dw ref, kk int) phase {
 	const channels, outs = 8, 16 // the outputs in a cache line
 	return phase{(g.ch + channels - 1) / channels, func(task, _ int) {

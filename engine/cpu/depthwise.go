@@ -5,10 +5,10 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// Depthwise convolution works on vectors of channels, several neighboring
-// positions at a time where those see neighboring pixels.
+// Depthwise convolution works on vectors of channels, several neighboring positions at a
+// time where they see neighboring pixels.
 
-// fold is how many positions are processed together.
+// fold returns how many positions are processed together.
 func (p *patches) fold() int {
 	if p.step[1] != 1 {
 		return 1

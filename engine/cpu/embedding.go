@@ -35,8 +35,8 @@ func (c *compiler) embedding(n *graph.Node) ([]phase, error) {
 // divided for their sums.
 const embeddingOwners = 32
 
-// embeddingGrad divides the table's rows among tasks: every row sum then has one
-// owner and the order of the ids.
+// embeddingGrad divides the table's rows among tasks: every row's sum then has one owner
+// and follows the order of the ids.
 func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase, error) {
 	dy, ids, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
 	width, d := n.Out[0].Shape()[1], n.In[0].DType()
@@ -47,7 +47,7 @@ func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase
 	if len(n.In) > 2 {
 		start = c.ref(n.In[2])
 	}
-	if start != out { // else the sums start from what is there
+	if start != out { // otherwise the sums start from what is there
 		tasks, per := chunks(out.n, 4*grain)
 		ps = append(ps, phase{tasks, func(task, _ int) {
 			from, to := task*per, min((task+1)*per, out.n)
@@ -76,21 +76,21 @@ func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase
 	}}), nil
 }
 
-// row gives row i (of width elements) of r as floats, converted into reg if
-// it is stored in 16 bits.
+// row returns row i (of width elements) of r as floats, converted into reg if it is
+// stored in 16 bits.
 func row(r ref, d graph.DType, i, width int, reg []float32) []float32 {
 	return rowPart(r, d, i*width, (i+1)*width, reg)
 }
 
-// row16 is row i of r, stored in 16 bits.
+// row16 returns row i of r, stored in 16 bits.
 func row16(r ref, i, width int) []uint16 { return r.u16()[i*width : (i+1)*width] }
 
-// direct is the row of r itself when it is float32, else reg.
+// direct returns the row of r itself when it is float32, otherwise reg.
 func direct(r ref, d graph.DType, i, width int, reg []float32) []float32 {
 	return directPart(r, d, i*width, (i+1)*width, reg)
 }
 
-// put stores a row that direct gave.
+// put stores a row that direct returned.
 func put(r ref, d graph.DType, i, width int, reg []float32) {
 	putPart(r, d, i*width, reg)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// epilogue runs an elementwise body over the finished blocks of a product.
-// Register 0 is the product; result 0 replaces it.
+// epilogue runs an elementwise body over the finished blocks of a matmul. Register 0 is
+// the matmul's result; result 0 replaces it.
 type epilogue struct {
 	p       *program
 	code    *Code
 	from    int         // byte offset of the registers in the worker's scratch
 	end     int         // after them
-	product graph.DType // the format that the product is rounded to first
+	product graph.DType // the format that the matmul's result is first rounded to
 	// plain means that nothing is converted: instructions may work on memory directly.
 	plain   bool
 	workers []workerEpilogue
@@ -28,8 +28,8 @@ type workerEpilogue struct {
 	streams []gemm.Stream
 }
 
-// epilogue compiles bd for the product n. in are its operands, the first of which
-// is the product.
+// epilogue compiles bd for the matmul n. in are the body's operands, the first of which
+// is the matmul's result.
 func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, in []*graph.Value, product graph.DType, from int) (*epilogue, error) {
 	dims := n.Out[0].Shape()
 	p, err := c.tileProgram(bd, in, n.Out[:len(bd.Results)], dims)
@@ -42,7 +42,7 @@ func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, in []*graph.Value, pr
 		e.plain = e.plain && (o.dtype == graph.F32 && o.stride[1] == 1 || o.dtype == graph.Invalid)
 	}
 	if k := p.out[0] - len(p.in); k >= 0 && n.Out[0].DType() == graph.F32 {
-		// The product is where result 0 belongs, and must stay while it is read.
+		// The matmul's result is where result 0 belongs, and must stay while it is read.
 		p.dest[k], p.stored[0] = toRegister, false
 		if !p.reads(k+1, 0) && !p.results(0) {
 			p.dest[k], p.stored[0] = 0, true
@@ -79,19 +79,19 @@ func (e *workerEpilogue) Streams() []gemm.Stream {
 		add(&e.p.in[q])
 	}
 	for j := range e.p.outRef {
-		if j > 0 || e.p.outRef[j].dtype != graph.F32 { // else it takes the product's place
+		if j > 0 || e.p.outRef[j].dtype != graph.F32 { // otherwise it replaces the matmul's result
 			add(&e.p.outRef[j])
 		}
 	}
 	return e.streams
 }
 
-// enough is the number of elements from which an instruction is worth starting for one row.
+// enough is the number of elements from which an instruction is worth running on one row.
 const enough = 128
 
-// Tile implements [gemm.Epilogue]. The body runs on as many rows at once as
-// fill the registers, since an instruction costs as much to start as a hundred
-// elements to do; but on one row, in place, if nothing is to be converted.
+// Tile implements [gemm.Epilogue]. The body runs on as many rows at once as fill the
+// registers, since starting an instruction costs as much as processing a hundred
+// elements; but it runs on one row, in place, if nothing needs converting.
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool) {
 	var g rowGroup
 	g.program, g.product, g.acc, g.stride = e.p, e.product, acc, stride
@@ -118,10 +118,10 @@ type rowGroup struct {
 	product graph.DType
 	regs    []float32
 	r       [graph.MaxRegisters][]float32
-	acc     *float32 // the product at row i0, column j0
+	acc     *float32 // the matmul's result at row i0, column j0
 	stride  int
 	i0, j0  int
-	// What is being done: rows i.. by columns j..
+	// What is being computed: rows i.. by columns j..
 	i, j, rows, width int
 }
 
@@ -131,7 +131,7 @@ func (g *rowGroup) reg(q int) []float32 { return g.program.reg(g.regs, q, g.rows
 // row is row k of a register that holds all rows of the group.
 func (g *rowGroup) row(reg []float32, k int) []float32 { return reg[k*g.width : (k+1)*g.width] }
 
-// tileRow is row k of the group in the product's tile.
+// tileRow returns row k of the group in the matmul's tile.
 func (g *rowGroup) tileRow(k int) []float32 {
 	at := (g.i+k-g.i0)*g.stride + g.j - g.j0
 	return unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(g.acc), at*4)), g.width)
@@ -140,7 +140,7 @@ func (g *rowGroup) tileRow(k int) []float32 {
 // at is the offset of row k of the group in operand o.
 func (g *rowGroup) at(o *operand, k int) int { return (g.i+k)*o.stride[0] + g.j*o.stride[1] }
 
-// same loads the operands that are alike in all rows.
+// same loads the operands that are the same in all rows.
 func (g *rowGroup) same(rows int) {
 	g.i, g.rows = 0, rows
 	for q := 1; q < len(g.in); q++ {
@@ -160,7 +160,7 @@ func (g *rowGroup) same(rows int) {
 	}
 }
 
-// run does the rows of the group; direct: the one row, in place.
+// run computes the rows of the group; with direct, the only row, in place.
 func (g *rowGroup) run(direct bool) {
 	n := g.rows * g.width
 	g.take(direct)
@@ -169,7 +169,7 @@ func (g *rowGroup) run(direct bool) {
 		switch {
 		case o.dtype == graph.Invalid:
 		case o.stride[0] == 0:
-			g.r[q] = g.r[q][:n] // there since same
+			g.r[q] = g.r[q][:n] // loaded by same
 		case direct:
 			g.r[q] = o.load(g.reg(q), g.at(o, 0), o.stride[1])
 		default:
@@ -207,7 +207,7 @@ func (g *rowGroup) run(direct bool) {
 	g.put(direct)
 }
 
-// take makes register 0 the product, rounded to its format.
+// take sets register 0 to the matmul's result, rounded to its format.
 func (g *rowGroup) take(direct bool) {
 	if direct && g.product == graph.F32 {
 		g.r[0] = g.tileRow(0)
@@ -227,8 +227,8 @@ func (g *rowGroup) take(direct bool) {
 	}
 }
 
-// put stores the results that are not where they belong, last the one that replaces
-// the product.
+// put stores the results that are not where they belong, the one that replaces the
+// matmul's result last.
 func (g *rowGroup) put(direct bool) {
 	for j := len(g.out) - 1; j >= 0; j-- {
 		if direct && g.stored[j] {

@@ -14,7 +14,7 @@ import (
 type Backend struct {
 	// Threads is how many workers compute; 0: as many as Go may use.
 	Threads int
-	// matmuls is set by UseLibrary; nil: snug's kernels compute all of them.
+	// matmuls is set by UseLibrary; nil: snug's kernels compute all matmuls.
 	matmuls *Matmuls
 }
 
@@ -70,11 +70,11 @@ func (b Backend) Load(p *engine.Program) (engine.Image, error) {
 type executable struct {
 	p        *engine.Program
 	on       Backend
-	products *products // nil: snug's kernels compute all
+	products *products // nil: snug's kernels compute all matmuls
 	arena    []byte
 	machine  *Machine
 	code     map[string]*Code
-	bases    [engine.Regions]unsafe.Pointer // of the regions, for the code; inputs: of the slot
+	bases    [engine.Regions]unsafe.Pointer // base addresses of the regions, for the code; Inputs is that of the slot
 	used     int64
 }
 
@@ -102,8 +102,8 @@ func (x *executable) compile() (need Workspace, err error) {
 	return need, nil
 }
 
-// chooseMatmuls measures what is to compute products, and compiles anew for what it
-// chose. The workspace is the same whatever that is.
+// chooseMatmuls measures what should compute matmuls, and compiles again with the choice.
+// The workspace does not depend on it.
 func (x *executable) chooseMatmuls() error {
 	if x.products == nil {
 		return nil
@@ -118,7 +118,7 @@ func (x *executable) chooseMatmuls() error {
 
 func (x *executable) Run(fn string, slot int) error { return x.RunWatched(fn, slot, nil) }
 
-// RunWatched runs a function; w follows it, if not nil.
+// RunWatched runs a function; if w is not nil, it follows the run.
 func (x *executable) RunWatched(fn string, slot int, w *engine.Watch) error {
 	c := x.code[fn]
 	if c == nil {
@@ -150,7 +150,7 @@ func (x *executable) Write(offset int64, src []byte) error {
 // Guard implements [engine.Image].
 func (x *executable) Guard(before func(states []string) error) { x.machine.guard = before }
 
-// Peek implements [engine.Image]: a run changes nothing that it was not granted.
+// Peek implements [engine.Image]: a run changes nothing that the guard has not granted.
 func (x *executable) Peek(dst []byte, offset int64) error { return x.Read(dst, offset) }
 
 func (x *executable) Observe(o *engine.Observer) { x.machine.observer = o }

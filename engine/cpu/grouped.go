@@ -8,17 +8,17 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// Grouped products have sizes that are known at run time only: a task packs
-// a strip of one group's matrix, once, and multiplies all rows of the group by
-// it, so the work is that of the rows there are.
+// Grouped matmuls have sizes that are known only at run time: a task packs a strip of one
+// group's matrix, once, and multiplies all rows of the group by it, so the work is
+// proportional to the rows that exist.
 
-// group is rows [first, last) of group e.
+// group returns the rows [first, last) of group e.
 func group(offsets ref, e int) (first, last int) {
 	return int(offsets.i32()[e]), int(offsets.i32()[e+1])
 }
 
-// strip is about how many columns of a matrix of k rows a task packs: a
-// quarter of the second-level cache, and enough tasks to share out.
+// strip returns about how many columns of a matrix of k rows a task packs: a quarter of
+// the second-level cache, and enough tasks to share out.
 func strip(u gemm.Micro, k, n, groups, workers int) int {
 	cols := max(1, patchBytes/(k*4)/u.Cols())
 	if even := n * groups / (4 * workers) / u.Cols(); even < cols {
@@ -81,7 +81,7 @@ func (c *compiler) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) ([]phase
 		}
 	}
 	size := int(d.Size())
-	rest := func(_, _ int) { // rows that no group has
+	rest := func(_, _ int) { // rows of no group
 		first, _ := group(offsets, 0)
 		_, last := group(offsets, groups-1)
 		clear(y.bytes(0, first*out*size))

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// topK keeps the largest elements seen so far in order: most elements are compared
-// with the smallest of them only.
+// topK keeps the largest elements seen so far in order: most elements are compared only
+// with the smallest of them.
 func (c *compiler) topK(n *graph.Node, op graph.TopK) ([]phase, error) {
 	x, values, indices := c.ref(n.In[0]), c.ref(n.Out[0]), c.ref(n.Out[1])
 	rows, width, d := n.In[0].Shape().Rows(), n.In[0].Shape().Last(), n.In[0].DType()
@@ -35,8 +35,8 @@ func (c *compiler) topK(n *graph.Node, op graph.TopK) ([]phase, error) {
 	}}}, nil
 }
 
-// index is element i of an index operand of n positions; a wrong one fails the run
-// and counts as the first.
+// index returns element i of an index operand of n positions; an invalid one fails the
+// run and counts as 0.
 func (c *Code) index(at ref, i, n int, layer string) int {
 	k := int(at.i32()[i])
 	if k < 0 || k >= n {

@@ -11,11 +11,11 @@ import (
 // the vector functions keep theirs in simd.
 var matmulISA = isa.Auto
 
-// unconfigured is what was wrong with SNUG_CPU_ISA; Compile reports it.
+// unconfigured is the error in SNUG_CPU_ISA, if any; Compile reports it.
 var unconfigured error
 
-// Kernels names the kernels in use: programs compiled for the same ones give the
-// same bits on every machine.
+// Kernels names the kernels in use: programs compiled for the same kernels give the same
+// bits on every machine.
 func Kernels() string {
 	vectors, products := simd.Active().Vectors(), matmulISA.Resolve().Products()
 	if vectors == products {
@@ -26,10 +26,10 @@ func Kernels() string {
 
 func init() { unconfigured = Configure(os.Getenv("SNUG_CPU_ISA")) }
 
-// Configure chooses the kernels of programs compiled from now on by a value of
+// Configure chooses the kernels of programs compiled from now on, by a value of
 // hardware.cpu_isa; "" is auto, the best that the machine runs. The environment's
-// SNUG_CPU_ISA is applied at start. Results differ between levels by rounding. It must not be
-// called while a program runs.
+// SNUG_CPU_ISA is applied at startup. Levels differ in rounding. It must not be called while
+// a program runs.
 func Configure(setting string) error {
 	level, err := isa.Setting(setting).Level()
 	if err == nil {

@@ -18,23 +18,23 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// Matmuls lets a BLAS library compute plain products of float32 where it is measured to be
-// faster than snug's kernels, shape by shape. The choice decides bits, so it is recorded.
+// Matmuls lets a BLAS library compute plain float32 matmuls where it measures faster than
+// snug's kernels, shape by shape. The choice decides bits, so it is recorded.
 type Matmuls struct {
 	lib *blas.Library
-	// begun is the record of the run that is continued; nil: none.
+	// begun is the record of the run that is resumed; nil: none.
 	begun *matmulRecord
 	// byLibrary are the choices of this process.
 	byLibrary map[string]bool
 }
 
-// UseLibrary is b with a library.
+// UseLibrary returns b with a library.
 func (b Backend) UseLibrary(l *blas.Library) Backend {
 	b.matmuls = &Matmuls{lib: l, byLibrary: map[string]bool{}}
 	return b
 }
 
-// matmulRecord is what a run keeps with its checkpoints.
+// matmulRecord is the record that a run keeps with its checkpoints.
 type matmulRecord struct {
 	// Library names the library; empty: snug's kernels computed everything.
 	Library  string         `json:"library"`
@@ -46,9 +46,9 @@ type matmulChoice struct {
 	ByLibrary bool   `json:"by_library"`
 }
 
-// Begin makes the programs that are loaded from now on compute their products as a run
-// did: record is what its image said, empty where snug's kernels computed all of them. Nil
-// ends that. Products that are not in it, and those of another library, are measured.
+// Begin makes the programs that are loaded from now on compute their matmuls as a run did:
+// record is what its image returned, empty if snug's kernels computed all of them. Nil
+// ends that. Matmuls that are not in it, and those of another library, are measured.
 func (b Backend) Begin(record []byte) error {
 	m := b.matmuls
 	if m == nil {
@@ -77,10 +77,10 @@ func (b Backend) Begin(record []byte) error {
 	return nil
 }
 
-// ownAlone reports whether the run that is continued began with snug's kernels alone.
+// ownAlone reports whether the resumed run began with only snug's kernels.
 func (m *Matmuls) ownAlone() bool { return m.begun != nil && m.begun.Library == "" }
 
-// LibraryText says what computes products.
+// LibraryText says what computes matmuls.
 func (b Backend) LibraryText() string {
 	if b.matmuls == nil {
 		return ""
@@ -110,20 +110,21 @@ func index(b bool) int {
 	return 0
 }
 
-// products are those of a program that a library can compute, with the plans for both.
+// products are the matmuls of a program that a library can compute, with the plans for
+// both.
 type products struct {
 	*Matmuls
 	plans    map[product]productPlans
 	measured int
-	// times are the seconds of the kernels and of the library, by product, where they were
+	// times are the seconds of the kernels and of the library, by matmul, if they were
 	// measured for this program.
 	times map[string][2]float64
 }
 
 type productPlans struct{ own, library *gemm.Plan }
 
-// plan plans a product, and says what workspace it takes whatever computes it. shown: parts
-// of A are seen as they are read, which only the kernels do.
+// plan plans a matmul, and returns the workspace it needs whatever computes it. shown:
+// parts of A are seen as they are read, which only the kernels support.
 func (c *compiler) plan(q product, a, b, out gemm.DType, shown bool, opts gemm.Options) (p *gemm.Plan, shared, worker int) {
 	opts.Accumulate = q.accumulate
 	p = gemm.NewPlan(q.m, q.n, q.k, a, b, out, q.transA, q.transB, opts)
@@ -142,7 +143,7 @@ func (c *compiler) plan(q product, a, b, out gemm.DType, shown bool, opts gemm.O
 	return p, shared, worker
 }
 
-// sgemm is a library as package gemm calls it.
+// sgemm adapts a library to package gemm's interface.
 type sgemm struct{ *blas.Library }
 
 func (sgemm) CallBytes() int { return blas.CallBytes }
@@ -155,14 +156,14 @@ func (l sgemm) Sgemm(m, n, k int, a, b, c gemm.Matrix, accumulate bool, scratch 
 	l.Library.Sgemm(m, n, k, a.Data, a.Stride, a.Trans, b.Data, b.Stride, b.Trans, beta, c.Data, c.Stride, scratch)
 }
 
-// gain is by how much a library must be faster to be chosen: less is within what a
-// measurement can tell. A turn of a measurement has about turnFLOPs, a millisecond, or one
-// product. Tests set both.
+// gain is how much faster a library must be to be chosen: less is within measurement
+// noise. A turn of a measurement has about turnFLOPs, a millisecond, or one matmul. Tests
+// set both.
 var gain, turnFLOPs = 1.05, 5e7
 
-// choose measures the products that no choice is known of, with the workers and the
-// workspace that will compute them, in the arena, which holds nothing yet and is left all
-// zeros. It reports whether any is the library's.
+// choose measures the matmuls for which no choice is known, with the workers and the
+// workspace that will compute them, in the arena, which is still empty and is left all
+// zeros. It reports whether the library computes any.
 func (s *products) choose(m *Machine, arena []byte) (changed bool, err error) {
 	m.pool.start()
 	defer m.pool.stop()
@@ -195,7 +196,7 @@ func (s *products) choose(m *Machine, arena []byte) (changed bool, err error) {
 	return changed, nil
 }
 
-// compare returns the seconds of a product by the kernels and by the library, after
+// compare returns the seconds of a matmul by the kernels and by the library, after
 // comparing their results: operands are small multiples of 1/8, whose sums are exact in
 // float32 in any order.
 func (s *products) compare(q product, p productPlans, m *Machine, memory []byte, at [3]int) (best [2]float64, err error) {
@@ -250,7 +251,7 @@ func (s *products) compare(q product, p productPlans, m *Machine, memory []byte,
 	return best, nil
 }
 
-// record is what computes the products of the program.
+// record says what computes the matmuls of the program.
 func (s *products) record() *matmulRecord {
 	r := &matmulRecord{Products: []matmulChoice{}}
 	if s.ownAlone() {
@@ -267,7 +268,7 @@ func (s *products) record() *matmulRecord {
 	return r
 }
 
-// String is how many products the library computes, with a hash of which; empty where it
+// String returns how many matmuls the library computes, with a hash of which; empty if it
 // computes none.
 func (r *matmulRecord) String() string {
 	n, h := 0, sha256.New()
@@ -304,7 +305,7 @@ func (x *executable) Matmuls() (record []byte, text string) {
 	r := s.record()
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		panic(err) // strings and booleans
+		panic(err) // cannot fail: strings and booleans
 	}
 	switch {
 	case s.ownAlone():

@@ -29,9 +29,9 @@ func withLibrary(t *testing.T, threads int) cpu.Backend {
 	return cpu.Backend{Threads: threads}.UseLibrary(l)
 }
 
-// With every plain product by the library matmuls and losses are what they are defined as.
-// Operands that go through a function stay the kernels', so fused forms may round
-// otherwise than plain ones: each is compared with its definition alone.
+// With the library computing every plain matmul, matmuls and losses match their
+// definitions. Operands that go through a function stay with the kernels, so fused forms
+// may round differently from plain ones: each is compared only with its definition.
 func TestLibraryConformance(t *testing.T) {
 	b := withLibrary(t, 2)
 	cpu.Gain(t, 0)
@@ -49,8 +49,8 @@ func TestLibraryConformance(t *testing.T) {
 	}
 }
 
-// What was chosen is kept to, whatever a measurement would say later, and the bits do not
-// depend on the number of workers.
+// A choice is kept, whatever a later measurement would say, and the bits do not depend on
+// the number of workers.
 func TestLibraryChoice(t *testing.T) {
 	b := withLibrary(t, 1)
 	model := hf.NeoX{Vocab: 300, D: 96, Layers: 2, Heads: 3, FF: 384, MaxPositions: 64, RotaryPct: .5,

@@ -28,7 +28,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	}}}, nil
 }
 
-// loop walks over the elements of the results of a program.
+// loop walks through the elements of the results of a program.
 type loop struct {
 	*program
 	outer       graph.Shape // of the rows
@@ -56,7 +56,7 @@ func newLoop(p *program, shape graph.Shape) *loop {
 	}
 	for i := range k {
 		l.step[i] = p.operand(i).stride[len(shape)-1]
-		l.pitch[i] = l.step[i] * l.inner // of a single row it does not matter
+		l.pitch[i] = l.step[i] * l.inner // irrelevant for a single row
 		if len(l.outer) > 0 {
 			l.pitch[i] = p.operand(i).stride[len(l.outer)-1]
 		}
@@ -68,9 +68,8 @@ func newLoop(p *program, shape graph.Shape) *loop {
 	return l
 }
 
-// run does the elements from from to to: a tile is a part of a row when rows
-// are long, or several short ones, as far as they are neighbors. Short rows
-// are whole.
+// run processes the elements from from to to: a tile is a part of a row if rows are long,
+// or several short rows, as far as they are neighbors. Short rows are not split.
 func (l *loop) run(from, to int, regs []float32, sums *columnSums) {
 	var place [maxOperands]int
 	var kept [graph.MaxRegisters]held

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// target checks a label: the class, or ok = false for a row without weight.
+// target checks a label: it returns the class, or ok = false for a row without weight.
 func (c *Code) target(label int32, vocab, at int, layer string) (class int, ok bool) {
 	if int(label) >= vocab {
 		c.m.fail(fmt.Errorf("%s: label %d at position %d is outside the %d classes", layer, label, at, vocab))
@@ -69,9 +69,9 @@ func (c *compiler) crossEntropyGrad(n *graph.Node) ([]phase, error) {
 	}}}, nil
 }
 
-// chunkedLoss drives the products of a LinearCrossEntropy one chunk of rows at
-// a time: logits = h w^T, then their loss (and gradient, in place), then with
-// grad dh = dlogits w and dw += dlogits^T h.
+// chunkedLoss drives the matmuls of a LinearCrossEntropy one chunk of rows at a time:
+// logits = h w^T, then their loss (and gradient, in place), then with grad dh = dlogits w
+// and dw += dlogits^T h.
 type chunkedLoss struct {
 	h, w, labels, weights, scratch ref
 	dh, dw, dloss                  ref
@@ -109,7 +109,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	code := c.code
 	t, stored := gemmType(l.dtype), gemmType(l.stored)
 	size := int(l.dtype.Size())
-	// The shared workspace holds the row losses and then the panels of the products.
+	// The shared workspace holds the row losses and then the panels of the matmuls.
 	front := alignUp(l.rows*8, 64)
 	each := func() []float64 { return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), l.rows) }
 	multiply := func(m, n, k int, a, b, out gemm.DType, ta, tb, acc bool, args func() (a, b, c unsafe.Pointer), strides [3]int) []phase {
@@ -160,7 +160,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	return ps, nil
 }
 
-// row does row i of a chunk, row at of all: its loss, and its gradient in place.
+// row computes row i of a chunk, row at overall: its loss, and its gradient in place.
 func (l *chunkedLoss) row(code *Code, i, at int, each []float64, lse ref) {
 	x := l.scratch.f32()[i*l.vocab : (i+1)*l.vocab]
 	t, ok := code.target(l.labels.i32()[at], l.vocab, at, l.layer)

@@ -1,10 +1,9 @@
 // Package cpu runs programs on the processor: the default device and the
 // reference for every other.
 //
-// It promises: no allocation per run; memory is the arena that was planned and
-// the workspace that [Code.Workspace] states; and results that do not depend on
-// the number of workers, because work is cut into fixed tasks and no sum is
-// ever split by worker.
+// It promises: no allocation per run; memory is limited to the planned arena and the
+// workspace that [Code.Workspace] states; and results that do not depend on the number of
+// workers, because work is cut into fixed tasks and no sum is ever split by worker.
 package cpu
 
 import (
@@ -31,7 +30,7 @@ type Machine struct {
 	fault    atomic.Pointer[error]
 	held     bool                        // the workers are awake between runs
 	observer *engine.Observer            // nil: no observer
-	guard    func(states []string) error // asked before a node changes states; nil: nobody is
+	guard    func(states []string) error // called before a node changes states; nil: none
 }
 
 // Workspace is what a program needs in addition to its arena, in bytes.
@@ -89,8 +88,8 @@ func (m *Machine) Close() error {
 	return offheap.Release(m.memory)
 }
 
-// Hold keeps the workers awake between runs until release is called: for many
-// short runs in a row, where waking them would cost as much as they do.
+// Hold keeps the workers awake between runs until release is called: for many short runs
+// in a row, where waking them would cost as much as the runs themselves.
 func (m *Machine) Hold() (release func()) {
 	m.held = true
 	m.pool.start()
@@ -103,15 +102,15 @@ func (m *Machine) Hold() (release func()) {
 // fail records the first error of a run; kernels cannot return one.
 func (m *Machine) fail(err error) { m.fault.CompareAndSwap(nil, &err) }
 
-// ref is the address of a value: an offset from a base that is known when the
-// program is loaded.
+// ref is the address of a value: an offset from a base that is known once the program is
+// loaded.
 type ref struct {
 	base *unsafe.Pointer
 	off  uintptr
 	n    int // elements
 }
 
-// from is r from a byte on, for [ref.bytes].
+// from returns r from a byte on, for [ref.bytes].
 func (r ref) from(off int) ref { return ref{r.base, r.off + uintptr(off), 0} }
 
 func (r ref) ptr() unsafe.Pointer { return unsafe.Add(*r.base, r.off) }
@@ -127,7 +126,7 @@ type phase struct {
 	run   func(task, worker int)
 }
 
-// nodeCode is a node with what runs it.
+// nodeCode is a node with the code that runs it.
 type nodeCode struct {
 	node    *graph.Node
 	phases  []phase
@@ -142,7 +141,7 @@ type Code struct {
 	need  Workspace
 }
 
-// Workspace is what the code needs of its machine.
+// Workspace is the workspace that the code needs.
 func (c *Code) Workspace() Workspace { return c.need }
 
 // Bind attaches the code to the machine that will run it.
@@ -154,7 +153,7 @@ func (c *Code) Bind(m *Machine) error {
 	return nil
 }
 
-// Run executes the code once; w follows it, if not nil.
+// Run executes the code once; if w is not nil, it follows the run.
 func (c *Code) Run(w *engine.Watch) error {
 	m := c.m
 	m.fault.Store(nil)
@@ -192,7 +191,7 @@ func (c *Code) Run(w *engine.Watch) error {
 	return m.failure()
 }
 
-// observed runs one step for an observer, who may end the run.
+// observed runs one step for an observer, which may end the run.
 func (c *Code) observed(s *nodeCode, o *engine.Observer) (goOn bool, err error) {
 	if o.Before != nil {
 		o.Before(s.node)
@@ -216,7 +215,7 @@ func (m *Machine) failure() error {
 	return nil
 }
 
-// Address gives the compiler the addresses of values.
+// Address is the address of a value, for the compiler.
 type Address struct {
 	// Base points to the address of the value's region, set when the program is
 	// loaded; Offset is the bytes from there.
@@ -224,8 +223,8 @@ type Address struct {
 	Offset int64
 }
 
-// Compile translates f, with its values at the addresses of at, for a machine of as
-// many threads.
+// Compile translates f, with its values at the addresses that at returns, for a machine
+// of that many threads.
 func Compile(f *graph.Func, threads int, by *products, at func(v *graph.Value) (Address, error)) (*Code, error) {
 	if unconfigured != nil {
 		return nil, unconfigured
@@ -248,7 +247,7 @@ func Compile(f *graph.Func, threads int, by *products, at func(v *graph.Value) (
 type compiler struct {
 	code    *Code
 	workers int
-	// products may be computed by a library; nil: they are not.
+	// products can be computed by a library; nil: there is none.
 	products *products
 	at       func(v *graph.Value) (Address, error)
 }
@@ -275,7 +274,7 @@ type lowerError struct{ err error }
 // worker is the scratch of worker w.
 func (c *Code) worker(w int) []byte { return c.m.scratch[w] }
 
-// need states workspace of a node.
+// need records the workspace of a node.
 func (c *compiler) need(shared, worker int) {
 	c.code.need = c.code.need.Max(Workspace{int64(shared), int64(worker)})
 }
@@ -296,9 +295,8 @@ func ints(scratch []byte, n int) []int32 {
 // grain is how many elements of a cheap function make a task worth its region.
 const grain = 16 << 10
 
-// mostTasks bounds the tasks of a cheap function: enough for any number of
-// workers, few enough that each walks a long way through memory, which suits
-// prefetching.
+// mostTasks bounds the tasks of a cheap function: enough for any number of workers, few
+// enough that each covers a long range of memory, which suits prefetching.
 const mostTasks = 128
 
 // chunks divides n items into tasks of at least least items.

@@ -20,7 +20,7 @@ func gemmType(d graph.DType) gemm.DType {
 	return gemm.F32
 }
 
-// matmul drives the product's phases; small batches of products are one task each.
+// matmul drives the phases of a matmul; small matmuls of a batch are one task each.
 func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	types := []graph.Type{n.In[0].Type, n.In[1].Type}
 	batch, rows, cols, inner := op.Dims(types)
@@ -109,7 +109,7 @@ func decoder(m quant.Matrix) gemm.Reader {
 	}
 }
 
-// mapOf is the function that an operand of a product goes through, nil for none.
+// mapOf returns the function that is applied to an operand of a matmul, nil for none.
 func mapOf(e graph.Elementwise) (gemm.Map, error) {
 	if e == (graph.Elementwise{}) {
 		return nil, nil
@@ -118,15 +118,15 @@ func mapOf(e graph.Elementwise) (gemm.Map, error) {
 	return func(dst, x []float32) { f(dst, x, nil, nil) }, err
 }
 
-// operandsOfBody are those of the body of a product n; the first is the product
-// itself, which is not an operand in memory.
+// operandsOfBody returns the operands of the body of a matmul n; the first is the
+// matmul's result, which is not an operand in memory.
 func operandsOfBody(n *graph.Node) []*graph.Value {
 	return append([]*graph.Value{n.Out[0]}, n.In[2:]...)
 }
 
-// withoutBias removes the first instruction of a body if it adds a float32 vector
-// of cols elements to the product, register 0, which nothing else reads: the
-// kernels of the product do that on the way. in are the body's operands.
+// withoutBias removes the first instruction of a body if it adds a float32 vector of cols
+// elements to the matmul's result, register 0, which nothing else reads: the matmul
+// kernels do that themselves. in are the body's operands.
 func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []*graph.Value, *graph.Value) {
 	if len(body.Instrs) == 0 {
 		return body, in, nil
@@ -141,7 +141,7 @@ func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []
 		return body, in, nil
 	}
 	gone := func(r int) bool { return r == 0 || r == q }
-	// The sum becomes register 0, what follows the bias moves up.
+	// The sum becomes register 0; registers after the bias move up.
 	move := func(r int) int {
 		switch {
 		case r == sum:

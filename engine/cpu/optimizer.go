@@ -34,8 +34,8 @@ func adamWCoef(op graph.AdamW, lr, gscale, t float32) simd.AdamWCoef {
 	}
 }
 
-// adamW8bit makes a block's moments float32 in a scratch that stays in cache, lets
-// AdamW work on them, and rounds them again.
+// adamW8bit widens a block's moments to float32 in scratch that stays in cache, runs
+// AdamW on them, and rounds them again.
 func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error) {
 	const block = graph.MomentBlock
 	code := c.code
@@ -152,7 +152,7 @@ func (c *compiler) globalNorm(n *graph.Node) ([]phase, error) {
 		}
 	}
 	out, code := c.ref(n.Out[0]), c.code
-	wide := 0 // elements of a chunk in float32, whose squares are added as those of any other
+	wide := 0 // elements of a chunk in float32, whose squares are added like any others
 	for _, p := range parts {
 		if n.In[p.operand].DType() == graph.BF16 {
 			wide = max(wide, p.to-p.from)

@@ -60,7 +60,7 @@ func (p *patches) flatten() {
 	}
 }
 
-// forward are the patches that a convolution of x multiplies.
+// forward returns the patches that a convolution of x multiplies.
 func (c *compiler) forward(op graph.Conv2D, x *graph.Value, y graph.Shape, kh, kw int) *patches {
 	s := x.Shape()
 	p := &patches{
@@ -76,15 +76,15 @@ func (c *compiler) forward(op graph.Conv2D, x *graph.Value, y graph.Shape, kh, k
 	return p
 }
 
-// residue are the pixels (first + stride*i) of an image: those whose gradient comes
-// from the same taps.
+// residue is the set of pixels (first + stride*i) of an image whose gradient comes from
+// the same taps.
 type residue struct {
 	patches
 	first [2]int
 }
 
-// backward are the patches of dy that a gradient of the image [H,W] sums,
-// one for each residue of the strides.
+// backward returns the patches of dy that a gradient of the image [H,W] sums, one for
+// each residue of the strides.
 func (c *compiler) backward(op graph.Conv2D, dy *graph.Value, x graph.Shape, kh, kw int) []*residue {
 	s := dy.Shape()
 	var all []*residue
@@ -112,7 +112,7 @@ func (c *compiler) backward(op graph.Conv2D, dy *graph.Value, x graph.Shape, kh,
 // inner is the length of a row.
 func (p *patches) inner() int { return len(p.taps) * p.ch }
 
-// pixel is the address of a pixel.
+// pixel returns the address of a pixel.
 func (p *patches) pixel(b, y, x int) unsafe.Pointer {
 	return unsafe.Add(p.src.ptr(), ((b*p.h+y)*p.w+x)*p.ch*int(p.dtype.Size()))
 }
@@ -147,20 +147,20 @@ func (p *patches) grid(most, tasks int, d graph.DType) grid {
 
 func (g *grid) rects() int { return g.patches.count * g.down * g.across }
 
-// positions is the most that a rectangle has.
+// positions returns the most positions that a rectangle has.
 func (g *grid) positions() int { return g.rows * g.cols }
 
-// at is the k-th rectangle.
+// at returns the k-th rectangle.
 func (g *grid) at(k int) rect {
 	r := rect{b: k / (g.down * g.across), i: k / g.across % g.down * g.rows, j: k % g.across * g.cols}
 	r.rows, r.cols = min(g.rows, g.high-r.i), min(g.cols, g.wide-r.j)
 	return r
 }
 
-// first is the number of a rectangle's first position.
+// first returns the number of a rectangle's first position.
 func (g *grid) first(r rect) int { return (r.b*g.high+r.i)*g.wide + r.j }
 
-// frame are the pixels that the taps of a rectangle reach, zeros outside the image:
+// frame is the pixels that the taps of a rectangle reach, zeros outside the image:
 // elements of type dtype, rows pitch bytes apart.
 type frame struct {
 	*patches
@@ -181,8 +181,8 @@ func (p *patches) framePitch(cols int, d graph.DType) int {
 	return alignUp(wide*p.ch*int(d.Size()), 128) + 64
 }
 
-// frameBytes is the scratch for frames of a grid's rectangles; 0 if they are parts
-// of the images, see frame.
+// frameBytes is the scratch for frames of a grid's rectangles; 0 if frames are parts of
+// the images, see frame.
 func (g *grid) frameBytes(d graph.DType) int {
 	if g.inside(d) {
 		return 0
@@ -197,7 +197,7 @@ func (p *patches) inside(d graph.DType) bool {
 		(p.high-1)*p.step[0]+p.bottom < p.h && (p.wide-1)*p.step[1]+p.right < p.w
 }
 
-// frame is that of a rectangle, as elements of the images' type or float32.
+// frame returns the frame of a rectangle, as elements of the images' type or float32.
 func (g *grid) frame(r rect, d graph.DType, mem []byte) frame {
 	y, x := r.i*g.step[0]+g.top, r.j*g.step[1]+g.left
 	if g.inside(d) {
@@ -230,8 +230,8 @@ func (f *frame) fill(dst []byte, src unsafe.Pointer) {
 	widen(unsafe.Slice((*float32)(unsafe.Pointer(&dst[0])), n), unsafe.Slice((*uint16)(src), n), f.patches.dtype)
 }
 
-// rows are the pixels under a run of taps along row i of the rectangle: a
-// position's a row of the matrix.
+// rows returns the pixels under a run of taps along row i of the rectangle: one row of
+// the matrix for each position.
 func (f *frame) rows(i int, run tap) gemm.Matrix {
 	at := (i*f.step[0]+run.y-f.top)*f.pitch + (run.x-f.left)*f.ch*int(f.dtype.Size())
 	return gemm.Matrix{Data: unsafe.Add(f.data, at), Type: gemmType(f.dtype), Stride: f.step[1] * f.ch}

@@ -11,9 +11,9 @@ import (
 // shorter than the 100 microseconds that waking a parked goroutine costs;
 // between sessions they are parked.
 //
-// Tasks are claimed one by one, and a region ends when its tasks are done,
-// whether or not every worker came: one that the system does not run delays nobody,
-// one that it interrupts only its current task. Which worker runs a task never
+// Tasks are claimed one by one, and a region ends when its tasks are done, whether or not
+// every worker took part: a worker that the system does not schedule delays nothing, and
+// one that it interrupts delays only its current task. Which worker runs a task never
 // affects the result.
 type pool struct {
 	workers int
@@ -24,11 +24,11 @@ type pool struct {
 	quit  sync.WaitGroup
 
 	_    [64]byte
-	next atomic.Uint64 // number of the region << 32 | tasks that are not claimed
+	next atomic.Uint64 // number of the region << 32 | unclaimed tasks
 	_    [56]byte
-	left atomic.Int64 // tasks of the region that are not done
+	left atomic.Int64 // unfinished tasks of the region
 	_    [56]byte
-	live atomic.Bool // a session is on
+	live atomic.Bool // a session is open
 }
 
 // newPool starts workers-1 goroutines; the caller of region is worker 0.
@@ -64,8 +64,8 @@ func (p *pool) loop(w int, wake chan struct{}) {
 	}
 }
 
-// patience is how many pauses (some tens of microseconds) a waiting worker
-// keeps the core to itself before it lets other processes run in between.
+// patience is how many pauses (some tens of microseconds) a waiting worker makes before
+// it starts yielding its core to other processes.
 const patience = 500
 
 func spin(i int) {
@@ -75,7 +75,7 @@ func spin(i int) {
 	}
 }
 
-// work does tasks until none is left to claim, and reports whether it did any.
+// work runs tasks until none is left to claim, and reports whether it ran any.
 func (p *pool) work(w int) (any bool) {
 	for {
 		v := p.next.Load()
@@ -97,7 +97,7 @@ func (p *pool) start() {
 	for _, c := range p.wake {
 		select {
 		case c <- struct{}{}:
-		default: // not parked yet since the session before
+		default: // not parked yet since the previous session
 		}
 	}
 }

@@ -5,13 +5,12 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// span is the part [from, to) of a window of k elements from at on that is within
+// span returns the part [from, to) of a window of k elements from at on that lies within
 // n.
 func span(at, k, n int) (from, to int) { return max(at, 0), min(at+k, n) }
 
-// quarters reports whether the maxima of images like x are those of 2x2 elements
-// that tile them, and nothing needs to be converted: the common case, for which
-// there is vector code.
+// quarters reports whether images like x are pooled by maxima over adjacent 2x2 blocks,
+// and nothing needs to be converted: the common case, for which there is vector code.
 func quarters(p graph.Pool2D, x graph.Type) bool {
 	two := [2]int{2, 2}
 	s := x.Shape
@@ -19,8 +18,8 @@ func quarters(p graph.Pool2D, x graph.Type) bool {
 		s[1]%2 == 0 && s[2]%2 == 0 && s[3]%simd.PoolChannels == 0
 }
 
-// eachQuarters calls fn, in tasks, for the rows of pooled images of shape s:
-// with the elements of a row, and those of the two rows that it comes from.
+// eachQuarters calls fn, in tasks, for the rows of pooled images of shape s: with the
+// elements of a row, and of the two rows that it comes from.
 func eachQuarters(s graph.Shape, fn func(at, to, k0, k1, k2 int)) []phase {
 	rows, wide := s[0]*s[1], s[2]*s[3]
 	tasks, per := chunks(rows, max(1, grain/(4*wide)))
@@ -32,7 +31,7 @@ func eachQuarters(s graph.Shape, fn func(at, to, k0, k1, k2 int)) []phase {
 	}}}
 }
 
-// maxQuarters is pool2d where quarters is true.
+// maxQuarters is pool2d for the case of quarters.
 func (c *compiler) maxQuarters(n *graph.Node) ([]phase, error) {
 	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
 	s := n.Out[0].Shape()
@@ -46,7 +45,7 @@ func (c *compiler) maxQuarters(n *graph.Node) ([]phase, error) {
 	}), nil
 }
 
-// maxQuartersGrad is its gradient.
+// maxQuartersGrad is the gradient of maxQuarters.
 func (c *compiler) maxQuartersGrad(n *graph.Node) ([]phase, error) {
 	dy, x, y, dx := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0])
 	s := n.In[0].Shape()
@@ -114,7 +113,7 @@ func (c *compiler) pool2dGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, erro
 	return c.maxPoolGrad(n, op)
 }
 
-// covering are the windows [from, to) of n that element at belongs to.
+// covering returns the windows [from, to) of n that element at belongs to.
 func covering(at, kernel, stride, pad, n int) (from, to int) {
 	at += pad
 	from = 0
@@ -157,13 +156,13 @@ func (c *compiler) avgPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, err
 	}}}, nil
 }
 
-// maxPoolGrad gives a task the rows of an image that belong to one row of windows,
-// or where windows overlap whole images.
+// maxPoolGrad gives a task the rows of an image that belong to one row of windows or, if
+// windows overlap, whole images.
 func (c *compiler) maxPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, error) {
 	g := &maxGrad{op: op, dy: c.ref(n.In[0]), x: c.ref(n.In[1]), y: c.ref(n.In[2]), dx: c.ref(n.Out[0]),
 		types: [3]graph.DType{n.In[0].DType(), n.In[1].DType(), n.In[2].DType()},
 		oh:    n.In[0].Shape()[1], ow: n.In[0].Shape()[2], ch: n.In[0].Shape()[3]}
-	// The last band also has the rows that no window reaches.
+	// The last band also includes the rows that no window reaches.
 	bands, height := g.oh, min(op.H, op.Pool.Stride[0]+op.Pool.Kernel[0])
 	if op.Pool.Kernel[0] > op.Pool.Stride[0] {
 		bands, height = 1, op.H
@@ -182,11 +181,11 @@ func (c *compiler) maxPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, err
 type maxGrad struct {
 	op           graph.Pool2DGrad
 	dy, x, y, dx ref
-	types        [3]graph.DType // of dy, x and y; dx is as dy
+	types        [3]graph.DType // of dy, x and y; dx has dy's
 	oh, ow, ch   int
 }
 
-// band does band k of image b.
+// band computes band k of image b.
 func (g *maxGrad) band(b, k, bands int, mem []float32) {
 	p, per := g.op.Pool, g.oh/bands
 	first, last := 0, g.op.H
@@ -216,8 +215,8 @@ func (g *maxGrad) band(b, k, bands int, mem []float32) {
 	}
 }
 
-// windows adds the contribution of row r of the windows of image b to dx, whose
-// first row is row first of the image.
+// windows adds the contribution of row r of the windows of image b to dx, which begins at
+// row first of the image.
 func (g *maxGrad) windows(b, r int, dx []float32, first int, mem []float32) {
 	p, wide, ch := g.op.Pool, g.ow*g.ch, g.ch
 	grad := mem[:wide] // of each window, until it has found its greatest element

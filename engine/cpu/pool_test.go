@@ -55,8 +55,8 @@ func TestPoolWorkerIsAlone(t *testing.T) {
 	p.stop()
 }
 
-// A region does not wait for workers that are busy elsewhere: one task blocks
-// until all others, which the remaining worker must do, are done.
+// A region does not wait for workers that are busy elsewhere: one task blocks until all
+// others, which the remaining worker must run, are done.
 func TestPoolDoesNotWaitForSlowWorkers(t *testing.T) {
 	p := newPool(2)
 	defer p.close()

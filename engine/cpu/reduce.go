@@ -27,9 +27,9 @@ func (c *compiler) reduce(n *graph.Node, op graph.Reduce) ([]phase, error) {
 	return c.reduceRows(n, r, scale)
 }
 
-// runs is an operand as outer*rows runs of width elements: run r of group o
-// starts at element at(o, r). The rows of a group are combined; when kept, the
-// elements of a run stay apart, else they are combined too.
+// runs is an operand as outer*rows runs of width elements: run r of group o starts at
+// element at(o, r). The rows of a group are combined; with kept, the elements of a run
+// stay separate, otherwise they are combined too.
 type runs struct {
 	outer, rows, width int
 	kept               bool
@@ -48,8 +48,8 @@ func (a *axes) offset(i int) int {
 	return at
 }
 
-// add puts a dimension outside of the others, joined with the last where that
-// is the same walk.
+// add adds a dimension outside the others, merged with the last one if the walk is the
+// same.
 func (a *axes) add(extent, stride int) {
 	if k := len(a.extent) - 1; k >= 0 && a.stride[k]*a.extent[k] == stride {
 		a.extent[k] *= extent
@@ -87,7 +87,7 @@ func runsOf(s graph.Shape, op graph.Reduce) *runs {
 // chunkRow is how many elements of one row a partial sum covers.
 const chunkRow = 32 << 10
 
-// rowPart is elements [from, to) of v as floats, converted into reg if 16-bit.
+// rowPart returns elements [from, to) of v as floats, converted into reg if 16-bit.
 func rowPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	o := operand{ref: r, dtype: d}
 	return o.load(reg[:to-from], from, 1)
@@ -102,7 +102,7 @@ func addPart(acc []float32, r ref, d graph.DType, from int, reg []float32) {
 	}
 }
 
-// directPart is elements [from, to) of r itself when it is float32, else reg.
+// directPart returns elements [from, to) of r itself if it is float32, otherwise reg.
 func directPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	if d == graph.F32 {
 		return unsafe.Slice((*float32)(unsafe.Add(r.ptr(), from*4)), to-from)
@@ -110,7 +110,7 @@ func directPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	return reg[:to-from]
 }
 
-// putPart stores elements that directPart gave, from from on.
+// putPart stores elements that directPart returned, from from on.
 func putPart(r ref, d graph.DType, from int, reg []float32) {
 	if d != graph.F32 {
 		o := operand{ref: r, dtype: d}
@@ -168,13 +168,13 @@ func (r *runs) sum(src ref, d graph.DType, o, from, to int, reg []float32) float
 	return s
 }
 
-// reduceColumns adds rows up: bias gradients, sums over a batch.
+// reduceColumns adds up rows: bias gradients, sums over a batch.
 func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase, error) {
 	src, dst, d := c.ref(n.In[0]), c.ref(n.Out[0]), n.In[0].DType()
 	code := c.code
 	v := newColumns(r.outer, r.rows, r.width)
 	cols, set, sets, wide := v.cols, v.set, v.sets, v.wide
-	// Whole rows are read fastest, and equal strips are equal work.
+	// Whole rows are read fastest, and equal strips make equal work.
 	const widest = 4 * tile
 	strips := (cols + widest - 1) / widest
 	strip := alignUp((cols+strips-1)/strips, 16)

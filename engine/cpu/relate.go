@@ -5,11 +5,11 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// relateStrip is how many channels a task of a relation has: a row of them
-// stays in registers and the first cache through a whole batch row.
+// relateStrip is how many channels a task of a relation handles: a row of them stays in
+// registers and the first-level cache through a whole batch row.
 const relateStrip = 128
 
-// relation is what the tasks of one relation share.
+// relation is the data that the tasks of one relation share.
 type relation struct {
 	op            graph.Relate
 	segment       ref
@@ -26,8 +26,8 @@ func (c *compiler) relation(op graph.Relate, p, segment *graph.Value, vectors in
 	return r
 }
 
-// chain gives, for each position of batch row b, the position before it of the
-// same segment (-1: none; -2: the position is not related), in scratch.
+// chain returns, for each position of batch row b, the previous position of the same
+// segment (-1: none; -2: the position is not related), in scratch.
 func (r *relation) chain(scratch []byte, b int) []int32 {
 	before := ints(scratch[4*r.floats:], r.t+r.op.To-r.op.From)
 	before, last := before[:r.t], before[r.t:]
@@ -45,7 +45,7 @@ func (r *relation) chain(scratch []byte, b int) []int32 {
 	return before
 }
 
-// strip is where the channels of a task begin and how many they are.
+// strip returns where the channels of a task begin and how many they are.
 func (r *relation) strip(task int) (b, from, n int) {
 	from = task % r.strips * relateStrip
 	return task / r.strips, from, min(relateStrip, r.d-from)

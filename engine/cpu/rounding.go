@@ -7,28 +7,29 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// stepTile is how many elements of a weight of 16 bits are float32 at a time, in a
-// scratch that stays in cache, while an optimizer works on them. It is even, as
-// [simd.StochasticBF16] wants it.
+// stepTile is how many elements of a 16-bit weight are float32 at a time, in scratch that
+// stays in cache, while an optimizer works on them. It is even, as [simd.StochasticBF16]
+// requires.
 const stepTile = 1024
 
-// trained is a weight as an optimizer's step reads and writes it.
+// trained is a weight as seen by an optimizer's step.
 type trained struct {
-	w, rest, t ref // rest is what the weight could not hold, t the number of the update
+	w, rest, t ref // rest is the rounding error of the weight, t the number of the update
 	g          gradient
 	round      graph.Rounding
 	code       *Code
-	scratch    int // where a worker's begins
+	scratch    int // where a worker's scratch begins
 }
 
-// gradient is that of a weight: in float32, or made float32 in a worker's scratch.
+// gradient is a weight's gradient: in float32, or widened to float32 in a worker's
+// scratch.
 type gradient struct {
 	ref
 	narrow  bool
-	scratch int // where the worker's begins
+	scratch int // where the worker's scratch begins
 }
 
-// part are elements from to to, no more than stepTile of them where it is narrow.
+// part returns elements from to to, at most stepTile of them if it is narrow.
 func (g *gradient) part(mem []byte, from, to int) []float32 {
 	if !g.narrow {
 		return g.f32()[from:to]
@@ -46,8 +47,8 @@ func (g *gradient) clear(from, to int) {
 	}
 }
 
-// trained is the weight of an optimizer's node, and its gradient. Of the workers' scratch, the step itself
-// takes the first bytes.
+// trained returns the weight of an optimizer's node, and its gradient. The first bytes of the
+// workers' scratch belong to the step itself.
 func (c *compiler) trained(n *graph.Node, op graph.Optimizer, r graph.Rounding, bytes int) *trained {
 	w := &trained{w: c.ref(n.In[0]), round: r, code: c.code, scratch: bytes}
 	switch r.Mode {
@@ -75,7 +76,8 @@ func (w *trained) tasks() (tasks, per int) {
 	return tasks, per * stepTile
 }
 
-// each lets step change elements from to to in float32 by their gradients g, some at a time.
+// each makes step change elements from to to in float32 by their gradients g, some at a
+// time.
 func (w *trained) each(from, to, worker int, step func(x, g []float32, from, to int)) {
 	if w.round.Mode == graph.Exact && !w.g.narrow {
 		step(w.w.f32()[from:to], w.g.f32()[from:to], from, to)

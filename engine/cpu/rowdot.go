@@ -7,19 +7,19 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// rowDotLimit is the maximum number of rows of A for which a product A B^T reads B
-// in place: each result is a dot product, and packing B first would cost more than
-// the product.
+// rowDotLimit is the maximum number of rows of A for which a matmul A B^T reads B in
+// place: each element is a dot product, and packing B first would cost more than the
+// matmul.
 const rowDotLimit = 4
 
-// rowDots reports whether a product of these extents is done by dot products:
+// rowDots reports whether a matmul of these extents is computed by dot products:
 // generating text token by token consists of these.
 func rowDots(op graph.MatMul, n *graph.Node, batch, rows int) bool {
 	return batch == 1 && rows <= rowDotLimit && op.TransB && !op.TransA && !op.Accumulate && op.MapA == (graph.Elementwise{}) &&
 		n.In[0].DType() == graph.F32 && n.Out[0].DType() == graph.F32 && n.In[1].DType().Float()
 }
 
-// rowDot is C[i,j] = A[i,:] . B[j,:], followed by the body of the product.
+// rowDot is C[i,j] = A[i,:] . B[j,:], followed by the body of the matmul.
 func (c *compiler) rowDot(n *graph.Node, op graph.MatMul, rows, cols, inner int) ([]phase, error) {
 	a, b, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
 	d := n.In[1].DType()

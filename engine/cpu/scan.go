@@ -5,16 +5,16 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// selectiveScan works on vectors of channels: a task has a strip of channels
-// of one row of the batch, all its states and all its time. States are [S,strip].
+// selectiveScan works on vectors of channels: a task handles a strip of channels of one
+// row of the batch, all its states and all its steps. States are [S,strip].
 type selectiveScan struct {
 	batch, steps, ch, states, chunk int
 	u, dt, a, b, c, d               ref
-	strip                           int // channels of a task
+	strip                           int // channels of each task
 }
 
-// scanStrip is how many channels a task has: its states and those of a chunk of
-// steps stay in the caches.
+// scanStrip is how many channels a task handles: its states and those of a chunk of steps
+// stay in the caches.
 const scanStrip = 128
 
 func (c *compiler) newScan(in []*graph.Value, chunk int) *selectiveScan {
@@ -30,7 +30,7 @@ func (c *compiler) newScan(in []*graph.Value, chunk int) *selectiveScan {
 
 func (k *selectiveScan) strips() int { return (k.ch + k.strip - 1) / k.strip }
 
-// turn transposes A [D,S] to [S,D], at the front of the shared workspace.
+// turn transposes A [D,S] to [S,D], at the beginning of the shared workspace.
 func (k *selectiveScan) turn(code *Code) phase {
 	return phase{1, func(_, _ int) {
 		simd.Transpose(floats(code.m.shared, 0, k.states*k.ch), k.ch, k.a.f32(), k.states, k.ch, k.states)
@@ -51,30 +51,30 @@ func (k *selectiveScan) lane(task int, code *Code) lane {
 	return l
 }
 
-// in is the strip of step t of a tensor [B,T,D].
+// in returns the strip of step t of a tensor [B,T,D].
 func (l *lane) in(x ref, t int) []float32 {
 	at := (l.row*l.steps+t)*l.ch + l.first
 	return x.f32()[at : at+l.n]
 }
 
-// mix is step t of B or C.
+// mix returns step t of B or C.
 func (l *lane) mix(x ref, t int) []float32 {
 	at := (l.row*l.steps + t) * l.states
 	return x.f32()[at : at+l.states]
 }
 
-// rate is the strip of A for state s.
+// rate returns the strip of A for state s.
 func (l *lane) rate(s int) []float32 { return l.turned[s*l.ch+l.first : s*l.ch+l.first+l.n] }
 
-// keep is where the states before a chunk are kept.
+// keep returns where the states before a chunk are kept.
 func (l *lane) keep(kept ref, chunk, s int) []float32 {
 	chunks := (l.steps + l.chunk - 1) / l.chunk
 	at := ((l.row*chunks+chunk)*l.states+s)*l.ch + l.first
 	return kept.f32()[at : at+l.n]
 }
 
-// step brings the states h [S,n] from before step t to after it, in next. It
-// leaves the decays exp(dt*A) and the input dt*u.
+// step advances the states h [S,n] by step t, into next. It leaves the decays exp(dt*A)
+// and the input dt*u.
 func (l *lane) step(t int, h, next, decay, input []float32) {
 	dt := l.in(l.dt, t)
 	simd.Mul(input, dt, l.in(l.u, t))
@@ -163,7 +163,7 @@ type scanGrad struct {
 	*selectiveScan
 	dy, kept                   ref
 	out                        []ref // du, ddt, dA, dB, dC, dD
-	partA, partB, partC, partD int   // offsets in the shared workspace of the parts of sums
+	partA, partB, partC, partD int   // offsets of the partial sums in the shared workspace
 }
 
 func (g *scanGrad) lane(l *lane, strip int, shared []byte, mem []float32) {

@@ -14,12 +14,12 @@ func (c *compiler) constant(n *graph.Node, op graph.Constant) ([]phase, error) {
 	return []phase{{1, func(_, _ int) { out.f32()[0] = v }}}, nil
 }
 
-// bytes is n bytes of r from byte offset off.
+// bytes returns n bytes of r from byte offset off.
 func (r ref) bytes(off, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(r.ptr(), off)), n)
 }
 
-// split is the shape as [outer, axis, inner] around axis, inner in bytes.
+// split returns the shape as [outer, axis, inner] around axis, inner in bytes.
 func split(v *graph.Value, axis int) (outer, dim, inner int) {
 	s := v.Shape()
 	return int(s[:axis].Elems()), s[axis], int(s[axis+1:].Elems() * v.DType().Size())
@@ -77,14 +77,14 @@ func (c *compiler) sliceGrad(n *graph.Node, op graph.SliceGrad) ([]phase, error)
 	}}}, nil
 }
 
-// pieces is the region that runs fn on n bytes in pieces, so that all workers share
-// what is one run.
+// pieces is the region that runs fn on n bytes in pieces, so that all workers share a
+// single run.
 func pieces(n int, fn func(at, size int)) phase {
 	const piece = 1 << 16
 	return phase{(n + piece - 1) / piece, func(task, _ int) { fn(task*piece, min(piece, n-task*piece)) }}
 }
 
-// copyRun copies n bytes from the begin of src to byte to of dst.
+// copyRun copies n bytes from the beginning of src to byte to of dst.
 func copyRun(n int, dst, src ref, to int) phase {
 	return pieces(n, func(at, size int) { copy(dst.bytes(to+at, size), src.bytes(at, size)) })
 }
@@ -126,8 +126,8 @@ func (c *compiler) concat(n *graph.Node, op graph.Concat) ([]phase, error) {
 	return ps, nil
 }
 
-// transpose copies in blocks: where the innermost dimension stays, whole runs;
-// else square tiles of the plane of both innermost dimensions.
+// transpose copies in blocks: whole runs if the innermost dimension stays; otherwise
+// square tiles of the plane of both innermost dimensions.
 func (c *compiler) transpose(n *graph.Node, op graph.Transpose) ([]phase, error) {
 	src, dst := c.ref(n.In[0]), c.ref(n.Out[0])
 	size := int(n.In[0].DType().Size())
@@ -205,7 +205,7 @@ func strides(s graph.Shape) []int {
 	return st
 }
 
-// collapsePerm joins dimensions that stay neighbors and drops those of extent 1.
+// collapsePerm merges dimensions that stay neighbors and drops those of extent 1.
 func collapsePerm(s graph.Shape, perm []int) (graph.Shape, []int) {
 	var groups [][]int // input dimensions, in output order
 	for _, p := range perm {
@@ -235,8 +235,8 @@ func collapsePerm(s graph.Shape, perm []int) (graph.Shape, []int) {
 	return shape, out
 }
 
-// follows reports whether dimension q comes right after p when dimensions of
-// extent 1 are not counted.
+// follows reports whether dimension q comes right after p not counting dimensions of
+// extent 1.
 func follows(s graph.Shape, p, q int) bool {
 	if q <= p {
 		return false

@@ -14,8 +14,8 @@ import (
 // registers (4 KiB each) stay in the first-level cache.
 const tile = 1024
 
-// gap is the space between registers, in elements: instructions are a third slower
-// where all their operands have the same offset within a page.
+// gap is the space between registers, in elements: instructions are a third slower if all
+// their operands have the same offset within a page.
 const gap = 80
 
 // instr is one instruction of a tile program.
@@ -32,8 +32,8 @@ type dropout struct {
 	counter ref
 }
 
-// operand is an input of a tile program: where its elements are for a given
-// element of the result.
+// operand is an input of a tile program: where its elements are for a given element of
+// the result.
 type operand struct {
 	ref
 	dtype  graph.DType
@@ -51,8 +51,8 @@ type program struct {
 	slot []int
 	regs int
 	size int // elements of a register, at most tile
-	// dest is the result in whose memory each instruction writes, or toRegister;
-	// stored are the results that are then where they belong.
+	// dest is the result into whose memory each instruction writes, or toRegister; stored
+	// says which results are then where they belong.
 	dest   []int
 	stored []bool
 }
@@ -62,7 +62,7 @@ const toRegister = -1
 // scratchBytes is the worker scratch of the program's registers.
 func (p *program) scratchBytes() int { return p.regs * (tile + gap) * 4 }
 
-// scalarFn gives the vector function of fn.
+// scalarFn returns the vector function of fn.
 func scalarFn(e graph.Elementwise) (func(dst, x, y, z []float32), error) {
 	a := float32(e.Alpha)
 	one := func(f func(dst, x []float32)) func(dst, x, y, z []float32) {
@@ -221,7 +221,7 @@ func absGrad(dst, x, y []float32) {
 	}
 }
 
-// body gives the elementwise program of a node as a graph.Body.
+// body returns the elementwise program of a node as a graph.Body.
 func body(n *graph.Node) *graph.Body {
 	switch op := n.Op.(type) {
 	case graph.Fused:
@@ -290,10 +290,9 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 	return p, nil
 }
 
-// allot gives registers their places. A result takes the place of an operand that
-// is not read after it, so that all stay in the first-level cache; but not of one
-// that is the same in all rows (not full), which stays where it is from tile to
-// tile.
+// allot assigns places to registers. A result takes the place of an operand that is not
+// read after it, so that all stay in the first-level cache; but not the place of one that
+// is the same in all rows (not full), which is kept from tile to tile.
 func (p *program) allot(full func(input int) bool) {
 	for i := range p.in {
 		p.slot = append(p.slot, i)
@@ -308,7 +307,7 @@ func (p *program) allot(full func(input int) bool) {
 				}
 			}
 		}
-		if ins.drop == nil { // else the mask is there before the operand is read
+		if ins.drop == nil { // otherwise the mask is written before the operand is read
 			dies()
 		}
 		at := p.regs
@@ -324,7 +323,7 @@ func (p *program) allot(full func(input int) bool) {
 	}
 }
 
-// reg is the first n elements of the place of register q.
+// reg returns the first n elements of the place of register q.
 func (p *program) reg(regs []float32, q, n int) []float32 {
 	at := p.slot[q] * (p.size + gap)
 	return regs[at : at+n]
@@ -347,9 +346,9 @@ func (p *program) readsLater(k int, r ref) bool {
 	return slices.ContainsFunc(p.out[len(p.outRef):], there)
 }
 
-// collapse joins neighboring dimensions that every operand walks alike, so
-// that the innermost run is as long as possible; but not across a wall, which
-// is a number of elements.
+// collapse merges neighboring dimensions that every operand walks alike, so that the
+// innermost run is as long as possible; but not across a wall, which is a number of
+// elements.
 func (p *program) collapse(dims graph.Shape, walls ...int) graph.Shape {
 	all := make([]*operand, 0, len(p.in)+len(p.outRef))
 	for i := range p.in {
@@ -395,8 +394,8 @@ func (p *program) collapse(dims graph.Shape, walls ...int) graph.Shape {
 	return out
 }
 
-// load reads n elements of operand o from element offset at into reg, or returns
-// the memory itself where it already has the right format.
+// load reads n elements of operand o from element offset at into reg, or returns the
+// memory itself if it already has the right format.
 func (o *operand) load(reg []float32, at, step int) []float32 {
 	switch {
 	case o.dtype == graph.F32 && step == 1:
@@ -480,11 +479,11 @@ const maxOperands = graph.MaxRegisters + graph.MaxBodyResults
 // is filled with.
 type held struct{ at, n int }
 
-// tile runs the program on n <= tile elements, rows rows of them. at[i] is the
-// element offset of operand i (inputs, then results), step its innermost stride
-// (1 or 0) and pitch that of its rows; flat is the index of the first element
-// in the result, where rows are contiguous. regs holds the registers, and
-// kept what is in them from tile to tile. sums, if any, takes what is summed.
+// tile runs the program on n <= tile elements, rows rows of them. at[i] is the element
+// offset of operand i (inputs, then results), step its innermost stride (1 or 0) and
+// pitch that of its rows; flat is the index of the first element in the result, where
+// rows are contiguous. regs holds the registers, and kept describes what they hold from
+// tile to tile. sums, if any, receives what is summed.
 func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32, kept *[graph.MaxRegisters]held, sums *columnSums) {
 	var r [graph.MaxRegisters][]float32
 	for i := range p.in {
@@ -541,7 +540,7 @@ func (ins *instr) apply(dst []float32, r *[graph.MaxRegisters][]float32) {
 	round(dst, ins.half)
 }
 
-// round gives x the precision of d.
+// round rounds x to the precision of d.
 func round(x []float32, d graph.DType) {
 	switch d {
 	case graph.BF16:
@@ -551,7 +550,7 @@ func round(x []float32, d graph.DType) {
 	}
 }
 
-// mask writes what elements from flat on are multiplied by.
+// mask writes the factors of the elements from flat on.
 func (d *dropout) mask(reg []float32, flat int) {
 	simd.DropoutMask(reg, d.op.Seed, randomStream(d.op.Stream, d.counter), d.op.First+uint64(flat), float32(1-d.op.P))
 }

@@ -42,7 +42,7 @@ type Config struct {
 	// KVHeads is the number of heads of keys and values, a divisor of Heads: each
 	// serves as many heads of queries, next to each other. 0 means Heads.
 	KVHeads int
-	Tq, Tk  int // queries and keys
+	Tq, Tk  int // numbers of queries and keys
 	Size    int // of a head
 	Scale   float32
 	// Causal lets query i see keys up to i+max(len-Tq, 0) of the len valid keys
@@ -51,8 +51,8 @@ type Config struct {
 	Causal bool
 	// Type is the stored type of Q, K, V and dO. Outputs carry their own.
 	Type gemm.DType
-	// Compute, if BF16, rounds float32 operands to bfloat16 where the hardware
-	// multiplies that; bfloat16 operands are multiplied so in any case.
+	// Compute, if BF16, rounds float32 operands to bfloat16 where the hardware multiplies
+	// bfloat16; bfloat16 operands are multiplied as such in any case.
 	Compute gemm.DType
 	ISA     isa.Level
 	// Workers is the number of workers the tasks are meant for; it does not
@@ -107,7 +107,7 @@ const (
 	tileRows  = 96  // queries of one tile, a multiple of the rows of every kernel
 	chunkRows = 384 // queries of one forward task, at most
 
-	narrowRows = 4 // queries up to which keys are read in place
+	narrowRows = 4 // most queries for which keys are read in place
 )
 
 // Plan is the decomposition of one attention into tasks. It is immutable and
@@ -151,7 +151,7 @@ func NewPlan(c Config) *Plan {
 	p.block = min(p.block, roundUp(c.Tk, 32))
 	p.pitch = roundUp(p.block, 32) + 16 // rows start in different cache sets
 	p.outPitch = roundUp(c.Size, 32) + 16
-	// Several tasks a head when there are few heads; each packs keys again.
+	// Several tasks per head when there are few heads; each packs the keys again.
 	p.chunk = min(chunkRows, roundUp(c.Tq, tileRows))
 	for p.chunk > tileRows && c.Batch*c.Heads*ceil(c.Tq, p.chunk) < 4*c.Workers {
 		p.chunk -= tileRows

@@ -40,18 +40,18 @@ func (p *Plan) Backward(task int, args *Args, worker []byte) {
 	}
 }
 
-// gradQ is where dQ of the g-th head of queries of head kv is added up.
+// gradQ returns the rows in which dQ of the g-th head of queries of head kv is added up.
 func (p *Plan) gradQ(args *Args, b, kv, g int, worker []byte) sums {
 	dq := args.DQ.matrix(b, kv*p.group+g, 0)
 	return p.sums(dq, p.Tq, ceil(p.Tk, p.block), worker, p.bwd.out+g*p.Tq*p.outPitch*4)
 }
 
-// deltaOf are the row sums of dO*O of the g-th head of queries of a task.
+// deltaOf returns the row sums of dO*O of the g-th head of queries of a task.
 func (p *Plan) deltaOf(g int, worker []byte) []float32 {
 	return floats(worker, p.bwd.delta+g*roundUp(p.Tq*4, 64), p.Tq)
 }
 
-// deltas sets them.
+// deltas computes them.
 func (p *Plan) deltas(args *Args, b, kv, g int, worker []byte) {
 	s := &p.bwd
 	delta, h := p.deltaOf(g, worker), kv*p.group+g
@@ -90,7 +90,7 @@ func (p *Plan) backBlock(args *Args, b, kv, j0, keys int, gradK, gradV sums, wor
 				block = p.packKeys(args, b, kv, j0, keys, worker)
 			}
 			p.backTile(args, &t, j0, n, begun, &block, p.deltaOf(g, worker)[i:], gradQ.rest(i), gradK, gradV, worker)
-			// Products add to whole tiles.
+			// Matmuls add to whole tiles.
 			if end := min(roundUp(n, p.u.Rows()), keys); end > begun {
 				gradK.clear(max(n, begun), end)
 				gradV.clear(max(n, begun), end)
@@ -145,9 +145,8 @@ func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, block *packedKeys
 	p.weighT(grads, right, valid, n, begun, gradK, worker)
 }
 
-// weighT adds x^T*right, for the first n columns of x, to the first begun rows
-// of out and sets the others to it; rows of x that do not see a group of columns
-// are left out.
+// weighT adds x^T*right, for the first n columns of x, to the first begun rows of out and
+// sets the other rows to it; rows of x that do not see a group of columns are left out.
 func (p *Plan) weighT(x []float32, right gemm.Panels, valid []int32, n, begun int, out sums, worker []byte) {
 	a := f32(x, p.pitch, true)
 	var left gemm.Block
@@ -163,7 +162,7 @@ func (p *Plan) weighT(x []float32, right gemm.Panels, valid []int32, n, begun in
 			end = min(begun, n)
 		}
 		e := j + group
-		if end-e < 2*p.u.Rows() { // short tiles come last, in one product
+		if end-e < 2*p.u.Rows() { // short tiles come last, in one matmul
 			e = end
 		}
 		i := firstRow(valid, j, max(2, p.u.Unit()))

@@ -130,13 +130,13 @@ func (p *Plan) scoreRows(q, k *gemm.Matrix, valid []int32, scores []float32) {
 	}
 }
 
-// score sets the visible part of scores to left*right for n keys. Columns of
-// keys that the first rows do not see are left out there, by whole tiles.
+// score sets the visible part of scores to left*right for n keys. Columns of keys that
+// the first rows do not see are left out, in whole tiles.
 func (p *Plan) score(left *gemm.Block, right gemm.Panels, valid []int32, n int, scores []float32) {
 	step := p.u.Cols()
 	for j := 0; j < n; j += step {
 		i := firstRow(valid, j, p.u.Rows())
-		// Neighboring panels that start at the same row are one product.
+		// Neighboring panels that start at the same row form one matmul.
 		e := j + step
 		for e < n && firstRow(valid, e, p.u.Rows()) == i {
 			e += step
@@ -147,7 +147,7 @@ func (p *Plan) score(left *gemm.Block, right gemm.Panels, valid []int32, n int, 
 	}
 }
 
-// weigh sets out to x*right, for rows of x that are 0 beyond valid, or adds it.
+// weigh sets out to x*right, for rows of x that are 0 beyond valid, or adds it to out.
 func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out sums, add bool, pack []byte) {
 	a := f32(x, p.pitch, false)
 	left := p.u.PackA(len(valid), roundUp(n, max(2, p.u.Unit())), &a, pack)
@@ -164,8 +164,8 @@ func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out s
 	}
 }
 
-// whole is how many elements of rows of which n are not 0 are multiplied: the kernels'
-// words hold several.
+// whole returns how many elements of a row are multiplied if n of them are not 0: the
+// kernels' words hold several.
 func (p *Plan) whole(n int32) int { return roundUp(int(n), p.u.Unit()) }
 
 // finish divides by the sums of the weights and stores LSE.

@@ -36,7 +36,7 @@ func (p *Plan) limits(args *Args, t *tile, j0, keys int, valid []int32) int {
 	if n == 0 || args.SegmentsQ == nil {
 		return n
 	}
-	// A segment of keys beyond all of the queries' is masked whole, which
+	// A segment of keys beyond all of the queries' segments is masked as a whole, which
 	// skips the other documents of a packed row.
 	q := args.SegmentsQ[t.b*p.Tq+t.i0:][:t.n]
 	lo, hi := slices.Min(q), slices.Max(q)

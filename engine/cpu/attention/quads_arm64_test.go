@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// TestQuads: with BFMMLA and with BFDOT attention and its gradients are the same bits,
-// whether the sizes are whole quads, so that BFMMLA is used, or not.
+// TestQuads: with BFMMLA and with BFDOT, attention and its gradients have the same bits,
+// whether or not the sizes are whole quads, for which BFMMLA is used.
 func TestQuads(t *testing.T) {
 	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor does not multiply bf16")

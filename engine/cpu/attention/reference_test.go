@@ -80,7 +80,7 @@ func (f *field) values() []float64 {
 	return out
 }
 
-// intact reports whether the bytes between rows are as they were.
+// intact reports whether the bytes between rows are unchanged.
 func (f *field) intact() bool {
 	inside := make([]bool, len(f.all))
 	base := int(uintptr(f.view.Data) - uintptr(unsafe.Pointer(&f.all[0])))

@@ -7,9 +7,9 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// rowKernels are the passes over rows of float32 between the matrix products.
-// Pitches are in bytes. Rows of scores are padded to width, a multiple of 16
-// floats; elements from valid on are masked.
+// rowKernels are the passes over rows of float32 between the matmuls. Pitches are in
+// bytes. Rows of scores are padded to width, a multiple of 16 floats; elements from valid
+// on are masked.
 type rowKernels struct {
 	// softmax is one step of the online softmax. With mx the larger of m and
 	// the largest scale*s[j], j < valid: s[j] = exp(scale*s[j]-mx), 0 from

@@ -15,7 +15,7 @@ type scratch struct {
 	queries, grads                 int // packed tiles of Q and dO, as right operands
 	left, left2                    int // packed left operands
 	scores, gradScores             int // [tileRows, pitch] float32
-	temp                           int // of packing
+	temp                           int // for packing
 	out                            int // [chunk or Tq, outPitch] float32: O, or dQ of each head
 	gradK, gradV                   int // [block, outPitch] float32
 	rowsA, rowsB                   int // [tileRows, outPitch] float32

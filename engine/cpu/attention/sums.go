@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/cpu/gemm"
 )
 
-// sums are the float32 rows that a result is added up in: the result itself or
-// rows of the scratch.
+// sums are the float32 rows in which a result is added up: the result itself or rows of
+// the scratch.
 type sums struct {
 	gemm.Matrix
 	size int // elements of a row
@@ -17,8 +17,8 @@ type sums struct {
 // share cache sets, so that after some more it is cheaper to copy them.
 const fewSums = 2
 
-// sums returns rows for the result dst, to each of which count products will be
-// added, in the scratch from byte at on if dst itself does not suit.
+// sums returns rows for the result dst, to each of which count matmuls will add, in the
+// scratch from byte at on if dst itself does not suit.
 func (p *Plan) sums(dst gemm.Matrix, rows, count int, worker []byte, at int) sums {
 	if dst.Type != gemm.F32 || count > fewSums {
 		dst = f32(floats(worker, at, rows*p.outPitch), p.outPitch, false)
@@ -26,7 +26,7 @@ func (p *Plan) sums(dst gemm.Matrix, rows, count int, worker []byte, at int) sum
 	return sums{dst, p.Size}
 }
 
-// store rounds the first rows to dst, unless they are dst's.
+// store rounds the first rows to dst, unless they are dst's own.
 func (p *Plan) store(s sums, rows int, dst gemm.Matrix) {
 	if dst.Data != s.Data {
 		p.u.Store(rows, s.size, s.row(0), s.Stride, &dst)
@@ -37,7 +37,7 @@ func (s sums) row(i int) *float32 {
 	return (*float32)(unsafe.Add(s.Data, 4*i*s.Stride))
 }
 
-// rest is s without its first rows.
+// rest returns s without its first rows.
 func (s sums) rest(rows int) sums {
 	s.Data = unsafe.Pointer(s.row(rows))
 	return s

@@ -1,6 +1,6 @@
-// Package blas multiplies float32 matrices by a BLAS library of the system, which is
-// loaded when it is asked for: Apple's Accelerate, which alone reaches the matrix units
-// of Apple's processors, or OpenBLAS.
+// Package blas multiplies float32 matrices with a BLAS library of the system, which is
+// loaded on demand: Apple's Accelerate, the only way to the matrix units of Apple's
+// processors, or OpenBLAS.
 //
 // The library multiplies on the calling thread and starts none: a caller with workers
 // gives each its own block.
@@ -17,14 +17,14 @@ type Library struct {
 	sgemm      uintptr
 }
 
-// String names the library with its version and, where it says so, the processor that its
+// String names the library with its version and, if it says so, the processor that its
 // kernels are for: all that its bits depend on.
 func (l *Library) String() string { return l.name }
 
 // Path is the file that was loaded.
 func (l *Library) Path() string { return l.path }
 
-// Absent is why there is no library to use.
+// Absent says why there is no library to use.
 type Absent struct{ Reason string }
 
 func (e *Absent) Error() string { return e.Reason }
@@ -40,15 +40,15 @@ type call struct {
 // CallBytes is the memory that a call of Sgemm needs, aligned to 8 bytes.
 const CallBytes = int(unsafe.Sizeof(call{}))
 
-// noTrans and trans are sgemm's names of what is done to an operand.
+// noTrans and trans are sgemm's codes for what is done to an operand.
 var noTrans, trans = byte('N'), byte('T')
 
 // Sgemm computes C[m,n] = beta*C + op(A)[m,k]·op(B)[k,n] of row-major float32 matrices with
 // rows of lda, ldb and ldc elements; a transposed operand is stored [k,m] or [n,k]. The
-// operands and mem, CallBytes for this call alone, must not move meanwhile.
+// operands and mem, CallBytes used only by this call, must not move meanwhile.
 func (l *Library) Sgemm(m, n, k int, a unsafe.Pointer, lda int, transA bool, b unsafe.Pointer, ldb int, transB bool, beta float32, c unsafe.Pointer, ldc int, mem []byte) {
 	x := (*call)(unsafe.Pointer(&mem[:CallBytes][0]))
-	// By columns, as BLAS reads matrices, what is stored is the transpose: Cᵀ = op(B)ᵀ·op(A)ᵀ.
+	// In BLAS's column-major order, the stored matrix is the transpose: Cᵀ = op(B)ᵀ·op(A)ᵀ.
 	*x = call{m: int64(n), n: int64(m), k: int64(k), lda: int64(ldb), ldb: int64(lda), ldc: int64(ldc), alpha: 1, beta: beta}
 	l.invoke(x, operation(transB), operation(transA), b, a, c)
 }
@@ -60,8 +60,8 @@ func operation(transposed bool) *byte {
 	return &noTrans
 }
 
-// check multiplies small matrices of every kind: a library with other arguments than
-// those that are given here must not be used.
+// check multiplies small matrices of every kind: a library that takes other arguments
+// than those passed here must not be used.
 func (l *Library) check() error {
 	const m, n, k = 3, 5, 4
 	mem := make([]byte, CallBytes)

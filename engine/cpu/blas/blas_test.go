@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine/cpu/blas"
 )
 
-// open is the system's library; where there is none the test is skipped.
+// open opens the system's library; if there is none the test is skipped.
 func open(t *testing.T) *blas.Library {
 	t.Helper()
 	l, err := blas.Open("")

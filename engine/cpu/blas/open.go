@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib"
 )
 
-// Open loads the library at path, or the system's ("") if that has one: see usual.
-// Without one the error is an [*Absent].
+// Open loads the library at path or, if path is empty, the system's, if it has one: see
+// usual. Without one the error is an [*Absent].
 func Open(path string) (*Library, error) {
 	paths := usual
 	if path != "" {
@@ -32,7 +32,7 @@ func Open(path string) (*Library, error) {
 	return nil, &Absent{"no BLAS library can be loaded: " + strings.Join(reasons, "; ")}
 }
 
-// use prepares a library that was loaded. It stays loaded, also if it is refused: some
+// use prepares a library that was loaded. It stays loaded even if it is refused: some
 // start threads that cannot be unloaded.
 func use(path string, handle uintptr) (*Library, error) {
 	l := &Library{path: path}
@@ -46,7 +46,7 @@ func use(path string, handle uintptr) (*Library, error) {
 	return l, l.check()
 }
 
-// openBLAS makes an OpenBLAS compute on the calling thread alone, and names it.
+// openBLAS makes an OpenBLAS compute only on the calling thread, and names it.
 func openBLAS(handle uintptr) (name string, err error) {
 	var setThreads, config, core uintptr
 	missing := dynlib.Find(handle, map[string]*uintptr{
@@ -60,7 +60,8 @@ func openBLAS(handle uintptr) (name string, err error) {
 		p, _, _ := purego.SyscallN(f)
 		return dynlib.String(p)
 	}
-	// "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": all but the version is how it was built.
+	// "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": everything except the version says how
+	// it was built.
 	words := strings.Fields(text(config))
 	return fmt.Sprintf("%s (%s)", strings.Join(words[:min(2, len(words))], " "), text(core)), nil
 }

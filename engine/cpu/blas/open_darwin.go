@@ -12,7 +12,7 @@ import (
 
 var usual = []string{"/System/Library/Frameworks/Accelerate.framework/Accelerate"}
 
-// single makes the library compute on the calling thread alone, and names it.
+// single makes the library compute only on the calling thread, and names it.
 func single(handle uintptr) (name string, err error) {
 	if _, err := purego.Dlsym(handle, "openblas_set_num_threads"); err == nil {
 		return openBLAS(handle)
@@ -21,7 +21,7 @@ func single(handle uintptr) (name string, err error) {
 		return "", errors.New("want Accelerate or an OpenBLAS, which can be told to start no threads")
 	}
 	// Accelerate reads the variable when it first multiplies. Since macOS 15 there is
-	// BLASSetThreading, but what that sets belongs to a thread.
+	// BLASSetThreading, but its setting belongs to one thread.
 	setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
 	if err != nil {
 		return "", err

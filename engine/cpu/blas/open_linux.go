@@ -5,5 +5,5 @@ package blas
 // usual are the names of OpenBLAS that distributions install, with and without its headers.
 var usual = []string{"libopenblas.so.0", "libopenblas.so"}
 
-// single makes the library compute on the calling thread alone, and names it.
+// single makes the library compute only on the calling thread, and names it.
 func single(handle uintptr) (name string, err error) { return openBLAS(handle) }

@@ -127,8 +127,8 @@ func benchmark(b *testing.B, s shape, typ, out DType, opts Options) {
 		probes = append(probes, take(probeBytes))
 	}
 	gflop := 2e-9 * float64(s.m) * float64(s.n) * float64(s.k)
-	// The kernel on data in the first-level cache, run in turns with the
-	// product, shows what the machine can do at the moment.
+	// The kernel on data in the first-level cache, run in turns with the product, shows
+	// what the machine can do at the moment.
 	loops := 1 + int(gflop*1e9/8/float64(opts.Workers*2*p.m.mr*p.m.nr*probeWords*p.m.elems()))
 	peak := 2e-9 * float64(opts.Workers*loops*p.m.mr*p.m.nr*probeWords*p.m.elems())
 	probe := func(task int, _ []byte) {

@@ -2,7 +2,7 @@ package gemm
 
 import "unsafe"
 
-// sourceA is where the kernels read A from.
+// sourceA says where the kernels read A from.
 type sourceA uint8
 
 const (
@@ -103,8 +103,8 @@ func (m *machine) packRowTiles(rows, kn int, a *Matrix, i0, k0 int, dst []byte) 
 	return Block{data: &dst[0], tilePitch: pitch}
 }
 
-// padRows clears the element after rows of an odd number of elements when a
-// word holds two. Words of four hold no others than those of the rows.
+// padRows clears the element after rows of an odd number of elements when a word holds
+// two. Words of four contain only elements of the rows.
 func (m *machine) padRows(rows, kn int, dst []byte, pitch int) {
 	if kn%m.elems() == 0 {
 		return
@@ -114,9 +114,9 @@ func (m *machine) padRows(rows, kn int, dst []byte, pitch int) {
 	}
 }
 
-// tiles cuts rows into full tiles and up to two smaller ones. A remainder of
-// less than half a tile is joined with a full tile and split in halves, as
-// short tiles do not fill the pipeline.
+// tiles cuts rows into full tiles and up to two smaller ones. A remainder of less than
+// half a tile is merged with a full tile and split in halves, as short tiles do not fill
+// the pipeline.
 func (m *machine) tiles(rows int) (full, r1, r2 int) {
 	full, r1 = rows/m.mr, rows%m.mr
 	if r1 > 0 && 2*r1 < m.mr && full > 0 {
@@ -127,7 +127,7 @@ func (m *machine) tiles(rows int) (full, r1, r2 int) {
 	return full, r1, 0
 }
 
-// panel is up to nr columns of a product.
+// panel is up to nr columns of a matmul.
 type panel struct {
 	words, n int
 	b        *byte
@@ -140,7 +140,7 @@ type panel struct {
 	nfetch int
 }
 
-// cacheLine is what one prefetch brings.
+// cacheLine is the number of bytes that one prefetch loads.
 const cacheLine = 64
 
 // fetch is some cache lines, step bytes apart.
@@ -149,11 +149,11 @@ type fetch struct {
 	step, lines int
 }
 
-// maxFetches are the next panel of B, two lines of each row of three streams, and
-// two columns of lines of A.
+// maxFetches counts the next panel of B, two lines of each row of three streams, and two
+// columns of lines of A.
 const maxFetches = 1 + 2*3 + 2
 
-// want adds to what is prefetched while the panel is multiplied, if there is room.
+// want adds memory to prefetch while the panel is multiplied, if there is room.
 func (q *panel) want(at *byte, step, lines int) {
 	if q.nfetch < maxFetches {
 		q.fetch[q.nfetch] = fetch{at, step, lines}

@@ -1,7 +1,7 @@
 package gemm
 
-// DType is the type of a stored element. The types of a program would do, but
-// these are indices into the tables of kernels, and F32 is the zero value.
+// DType is the type of a stored element. The types of a program would serve too, but
+// these index the tables of kernels, and F32 is the zero value.
 type DType uint8
 
 // The element types of operands. Products are always summed in float32.

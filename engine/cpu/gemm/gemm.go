@@ -57,21 +57,20 @@ type Args struct {
 	A, B, C Matrix
 	// Bias, when not nil, are float32 values of the columns, added to the sums.
 	Bias unsafe.Pointer
-	// SeeA, when not nil, is called once for each part of op(A), rows [i0,i1) by
-	// elements [k0,k1) of block kb of K, when it has just been read. Parts of one
-	// product may be seen by several workers at once.
+	// SeeA, when not nil, is called once for each part of op(A), rows [i0,i1) by elements
+	// [k0,k1) of block kb of K, right after it was read. Several workers may see parts of
+	// one matmul at once.
 	SeeA func(kb, k0, k1, i0, i1 int)
 	// Epilogue, when not nil, sees each finished block of C once.
 	Epilogue Epilogue
 }
 
-// Epilogue is called by Run once for each finished block of C, rows [i0,i1) by
-// columns [j0,j1), while the block is in cache: each element belongs to exactly
-// one block. acc points at the float32 element (i0, j0), rows are stride
-// floats apart. What Tile leaves there is the result (C itself when C is float32,
-// else it is rounded into C afterwards), unless Tile reports that it has stored the
-// block in C itself. Blocks of one product may be finished by several workers at
-// once.
+// Epilogue is called by Run once for each finished block of C, rows [i0,i1) by columns
+// [j0,j1), while the block is in cache: each element belongs to exactly one block. acc
+// points at the float32 element (i0, j0), rows are stride floats apart. What Tile leaves
+// there is the result (C itself when C is float32, otherwise it is rounded into C
+// afterwards), unless Tile reports that it has stored the block in C itself. Several
+// workers may finish blocks of one matmul at once.
 type Epilogue interface {
 	Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool)
 	// Streams are the matrices that Tile reads and writes element by element,

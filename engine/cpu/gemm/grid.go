@@ -2,16 +2,16 @@ package gemm
 
 import "math"
 
-// grid cuts the columns of C that a panel group gives into blocks of mb rows by nb
+// grid cuts the columns of C that belong to a panel group into blocks of mb rows by nb
 // columns, one task each.
 type grid struct {
 	rows   int // blocks along the rows
 	mb, nb int
 }
 
-// directRows is the number of rows of C up to which B is read where it is
-// instead of being packed first: each packed word would be used by so few rows
-// that packing costs more than it saves.
+// directRows is the number of rows of C up to which B is read in place instead of being
+// packed first: so few rows would use each packed word that packing costs more than it
+// saves.
 const directRows = 48
 
 // Costs in the model below, in cycles.
@@ -19,7 +19,7 @@ const (
 	taskCycles   = 400 // taking a task and starting its loops
 	touchBytes   = 16  // bytes a cycle from beyond the second-level cache
 	packACycles  = 24  // packing one word row of a tile of A, read from beyond the cache
-	mapACycles   = 12  // putting it through a function
+	mapACycles   = 12  // applying a function to it
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
 
@@ -52,7 +52,7 @@ func (p *Plan) heights(fixed int) []int {
 	return equalHeights(p.rows, p.m.mr, unit, blockBytesA/(p.m.bytes()*p.packing.kc))
 }
 
-// equalHeights are the heights, in multiples of unit, of rows in equal parts:
+// equalHeights returns the heights, in multiples of unit, that cut rows into equal parts:
 // each once, from about least up to most, but at least one.
 func equalHeights(rows, least, unit, most int) (list []int) {
 	for parts := ceil(rows, least); parts >= 1; {
@@ -61,7 +61,7 @@ func equalHeights(rows, least, unit, most int) (list []int) {
 			break
 		}
 		list = append(list, mb)
-		parts = ceil(rows, mb) - 1 // with as many as these or more the height is the same
+		parts = ceil(rows, mb) - 1 // more parts have the same height up to this number
 	}
 	return list
 }
@@ -114,8 +114,8 @@ func (p *Plan) cost(g grid, workers int) float64 {
 	return cost
 }
 
-// tileCycles is the time of one word step of a tile of mr rows: a step takes
-// one cycle a row, but not less than the latency of a multiply-add.
+// tileCycles is the time of one word step of a tile of mr rows: a step takes one cycle
+// per row, but not less than the latency of a multiply-add.
 func tileCycles(m *machine, mr int) float64 {
 	if mr == 0 {
 		return 0

@@ -1,15 +1,15 @@
 package gemm
 
-// panelGroup is the part of op(B) that is packed at one time: blocks of K by
-// columns. While one group is multiplied the next is packed into the other half of the
-// shared buffer, so that reading B from memory is hidden behind arithmetic.
+// panelGroup is the part of op(B) that is packed at one time: blocks of K by columns.
+// While one group is multiplied, the next is packed into the other half of the shared
+// buffer, so that reading B from memory overlaps with arithmetic.
 type panelGroup struct {
 	kb0, kb1 int // blocks of K
 	j0, cols int
 }
 
-// panelGroups is how op(B) is cut: along N within a range of K, and along K first
-// when C is float32 and can take several partial sums.
+// panelGroups says how op(B) is cut: along N within a range of K, and along K first when
+// C is float32 and can take several partial sums.
 type panelGroups struct {
 	blocks int // of K in one group
 	cols   int
@@ -58,8 +58,8 @@ func (s panelGroups) groupBytes(p *Plan) int {
 	return min(s.blocks*p.packing.kc, p.m.words(p.k)) * min(s.cols, roundUp(p.cols, p.m.nr)) * p.m.bytes()
 }
 
-// group returns group i; groups along K follow one another, so that a part of C
-// is finished before the next is begun.
+// group returns group i; groups along K follow one another, so that a part of C is
+// finished before the next begins.
 func (p *Plan) group(i int) panelGroup {
 	kb, j := i%p.groups.alongK*p.groups.blocks, i/p.groups.alongK*p.groups.cols
 	return panelGroup{

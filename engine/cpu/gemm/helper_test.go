@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// canary fills what a kernel must not write.
+// canary fills memory that a kernel must not write.
 const canary = 0xa5
 
 // guarded returns n bytes, 64-byte aligned, between two runs of canaries.

@@ -2,21 +2,21 @@ package gemm
 
 import "unsafe"
 
-// Blocks of C that a library computes: large enough for its kernels, and of sizes that
-// depend on nothing but C, as the bits of a library may depend on the block.
+// Size of the blocks of C that a library computes: large enough for its kernels, and
+// depending only on C, as the bits of a library may depend on the block.
 const libraryRows, libraryCols = 256, 512
 
-// Served reports whether a library can multiply such operands: it multiplies float32
-// and shows nothing of what it reads, so there is no [Args.SeeA] either.
+// Served reports whether a library can multiply such operands: it multiplies float32 and
+// does not show what it reads, so there is no [Args.SeeA] either.
 func Served(a, b, c DType, opts Options) bool {
 	return a == F32 && b == F32 && c == F32 && opts.Compute == F32 && opts.MapA == nil && opts.MapB == nil && opts.ReadB == nil
 }
 
-// libraryTasks are the blocks of C.
+// libraryTasks returns the number of blocks of C.
 func (p *Plan) libraryTasks() int { return ceil(p.rows, libraryRows) * ceil(p.cols, libraryCols) }
 
-// runLibrary computes one block of C and finishes it: the bias and the epilogue are
-// loops over the block after the product.
+// runLibrary computes one block of C and finishes it: the bias and the epilogue are loops
+// over the block after the matmul.
 func (p *Plan) runLibrary(task int, args *Args, worker []byte) {
 	if args.SeeA != nil {
 		panic("gemm: a library does not show what it reads")

@@ -6,41 +6,39 @@ import "github.com/snug-ml/snug/internal/isa"
 //
 //	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t][i][k]*B[k][j] + bias[j]
 //
-// for t < tiles, i < mr, j < n, over k words: float32 values, or pairs or quads of
-// bfloat16 for a kernel of such. All strides are in bytes: A advances ta
-// from tile to tile, rsa from row to row and csa from word to word, B advances
-// bs from word to word and has its columns contiguous, C advances ldc from row
-// to row; bias may be nil. ahead is memory to bring into cache meanwhile, step bytes for every
-// four words; it is only a hint.
+// for t < tiles, i < mr, j < n, over k words: float32 values, or pairs or quads of bfloat16,
+// depending on the kernel. All strides are in bytes: A advances ta from tile to tile, rsa from
+// row to row and csa from word to word, B advances bs from word to word and has its columns
+// contiguous, C advances ldc from row to row; bias may be nil. ahead is memory to bring into
+// cache meanwhile, step bytes for every four words; it is only a hint.
 type kernelFunc func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
 
-// panelFunc packs cols columns of k elements each as rows of words, dstStride
-// bytes apart: from a source whose rows run along the columns (panel
-// functions), or along k (transpose functions, where k counts words). It
-// writes whole rows of its own width; what is beyond cols multiplies into
-// columns that are never stored.
+// panelFunc packs cols columns of k elements each as rows of words, dstStride bytes
+// apart: from a source whose rows run along the columns (panel functions), or along k
+// (transpose functions, where k counts words). It writes whole rows of its own width;
+// elements beyond cols only affect columns that are never stored.
 type panelFunc func(k, cols int, src *byte, stride int, dst *byte, dstStride int)
 
-// tilesFunc packs k rows of tiles*mr elements as tiles of mr words a row,
-// tileStride bytes from tile to tile.
+// tilesFunc packs k rows of tiles*mr elements as tiles of mr words per row, tileStride
+// bytes from tile to tile.
 type tilesFunc func(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
 
-// rowTileFunc packs k elements of up to mr rows as a tile of mr words a row: what is
-// in the rows beyond rows multiplies into rows that are never stored.
+// rowTileFunc packs k elements of up to mr rows as a tile of mr words per row: the tile's
+// rows beyond rows only affect rows that are never stored.
 type rowTileFunc func(k, rows int, src *byte, stride int, dst *byte)
 
 // rowsFunc converts rows of cols elements; strides are in bytes.
 type rowsFunc func(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
 
-// machine is what the driver knows about one set of kernels.
+// machine describes one set of kernels to the driver.
 type machine struct {
 	word    DType        // F32: words are float32; BF16: words are pairs of bfloat16
 	quads   bool         // words are four bfloat16
 	mr, nr  int          // rows and columns of the full tile
 	kern    []kernelFunc // by rows, 1..mr
-	inRows  []kernelFunc // by rows, of A in rows, where kern reads packed tiles only; or nil
-	byQuads *machine     // the same for products of whole quads, with the same bits; or nil
-	unit    int          // elements of K that callers of a Micro may cut it at; 0: a word's
+	inRows  []kernelFunc // by rows, for A in rows, if kern reads only packed tiles; or nil
+	byQuads *machine     // for matmuls of whole quads, with the same bits; or nil
+	unit    int          // elements of K at whose multiples callers of a Micro may cut; 0: a word's
 	exact   bool         // kernels read no column of B beyond n
 
 	tilesA  [3]tilesFunc   // by source type, full tiles of a transposed A
@@ -48,7 +46,7 @@ type machine struct {
 	rowTile [3]rowTileFunc // by source type, a tile of rows along k, where words are quads
 	shared  packer         // for a buffer that several workers read
 	own     packer         // for a buffer that the packing worker reads itself
-	lanes   int            // rows of one call of transpose
+	lanes   int            // rows per call of transpose
 	toWord  [3]rowsFunc    // source type to elements of words
 	fromF32 [3]rowsFunc    // float32 to the type of C
 	toF32   [3]rowsFunc    // type of C to float32
@@ -78,8 +76,8 @@ func (m *machine) bytes() int { return m.elems() * m.word.Size() }
 func (m *machine) words(k int) int { return (k + m.elems() - 1) / m.elems() }
 
 // machineFor returns the kernels of a level that this machine runs for words of the given
-// type: its own, or those of a level that it extends. Where there are none for
-// bfloat16, it multiplies in float32.
+// type: its own, or those of a level that it extends. If there are none for bfloat16, it
+// multiplies in float32.
 func machineFor(level isa.Level, word DType) *machine {
 	for l := level; l != isa.Auto; l = l.Extends() {
 		if m := machines[l]; m != nil && m.word == word {

@@ -24,8 +24,8 @@ var machineAVX512 = machine{
 	fromF32: [3]rowsFunc{copyRows(4), rowsF32ToBF16AVX512, rowsF32ToF16AVX512},
 }
 
-// machineAVX512BF16 cannot convert float16 to words: a product with a float16
-// operand is computed in float32.
+// machineAVX512BF16 cannot convert float16 to words: a matmul with a float16 operand is
+// computed in float32.
 var machineAVX512BF16 = machine{
 	word: BF16, mr: 12, nr: 32, exact: true,
 	kern: []kernelFunc{nil,
@@ -41,7 +41,7 @@ var machineAVX512BF16 = machine{
 	fromF32: machineAVX512.fromF32,
 }
 
-// machineAVX2 packs whole vectors in assembly and what is left over in Go.
+// machineAVX2 packs whole vectors in assembly and the rest in Go.
 var machineAVX2 = machine{
 	word: F32, mr: 6, nr: 16,
 	kern:   []kernelFunc{nil, kernF32x1AVX2, kernF32x2AVX2, kernF32x3AVX2, kernF32x4AVX2, kernF32x5AVX2, kernF32x6AVX2},

@@ -13,7 +13,7 @@ var machines = map[isa.Level]*machine{
 	isa.NEONBFMMLA: &machineNEONBFMMLA,
 }
 
-// machineNEON packs whole vectors in assembly and what is left over in Go.
+// machineNEON packs whole vectors in assembly and the rest in Go.
 var machineNEON = machine{
 	word: F32, mr: 6, nr: 16,
 	kern:    []kernelFunc{nil, kernF32x1NEON, kernF32x2NEON, kernF32x3NEON, kernF32x4NEON, kernF32x5NEON, kernF32x6NEON},
@@ -33,7 +33,7 @@ var packNEON = packer{[3]panelFunc{
 	wholePanels(panelF1616NEON, panelGo(F16, 16)),
 }, wholeTranspose[uint32](transposeNEON, 4)}
 
-// roundBF16 is that of machineNEON in one instruction for four elements.
+// roundBF16 does what machineNEON's does, in one instruction for four elements.
 var roundBF16 = wholeRows(F32, BF16, rowsF32ToBF16BFCVTN)
 
 // machineNEONBF16, like machineAVX512BF16, does not convert float16 to words.
@@ -56,9 +56,9 @@ var packNEONBF16 = packer{[3]panelFunc{
 	nil,
 }, wholeTranspose[uint32](transposeNEON, 4)}
 
-// machineNEONBFMMLA multiplies by BFMMLA where K is a whole number of quads, else by
-// BFDOT. By the architecture manual BFMMLA accumulates two dot products of pairs, one
-// after the other and rounded like those of BFDOT.
+// machineNEONBFMMLA multiplies with BFMMLA if K is a whole number of quads, otherwise
+// with BFDOT. By the architecture manual BFMMLA accumulates two dot products of pairs,
+// one after the other and rounded like those of BFDOT.
 var machineNEONBFMMLA = func() machine {
 	m := machineNEONBF16
 	m.byQuads = &machineQuadsNEON
@@ -88,8 +88,8 @@ var packQuadsNEON = packer{[3]panelFunc{
 	nil,
 }, wholeTranspose[uint64](transposeQuadsNEON, 2)}
 
-// partQuads returns the panelFunc of a tile of fewer than 6 rows, zero beyond cols: some
-// of k at a time, with room for what tileQuads reads.
+// partQuads returns the panelFunc of a tile of fewer than 6 rows, zero beyond cols: it
+// packs some of k at a time, with room for what tileQuads reads.
 func partQuads(from DType) panelFunc {
 	const some = 16
 	size := from.Size()
@@ -97,7 +97,7 @@ func partQuads(from DType) panelFunc {
 		var part [some * 6 * 4]byte
 		for x := 0; x < k; x += some {
 			n := min(some, k-x)
-			clear(part[n*6*size:]) // what a last quad lacks
+			clear(part[n*6*size:]) // what the last quad lacks
 			for i := range n {
 				copy(part[i*6*size:], unsafe.Slice(add(src, (x+i)*stride), cols*size))
 			}
@@ -124,7 +124,7 @@ func wholeQuads(whole panelFunc, from DType) panelFunc {
 	}
 }
 
-// wholeQuadTiles does so for tiles of 6 rows.
+// wholeQuadTiles does the same for tiles of 6 rows.
 func wholeQuadTiles(from DType) tilesFunc {
 	whole, rest := tileQuadsF32NEON, groupsGo(from, 6, 4)
 	if from == BF16 {

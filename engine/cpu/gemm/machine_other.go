@@ -4,5 +4,5 @@ package gemm
 
 import "github.com/snug-ml/snug/internal/isa"
 
-// machines: there is assembly for amd64 and arm64 only.
+// machines: there is assembly only for amd64 and arm64.
 var machines map[isa.Level]*machine

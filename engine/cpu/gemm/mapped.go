@@ -2,24 +2,24 @@ package gemm
 
 import "unsafe"
 
-// Map is a function of one argument that the elements of an operand go through
-// as they are read. It is called with n elements at a time, dst may be x.
+// Map is a function of one argument applied to the elements of an operand as they are
+// read. It is called with n elements at a time; dst may be x.
 type Map func(dst, x []float32)
 
 // mapRows is how many rows of B are mapped at a time: they stay in the
 // first-level cache on their way into a panel.
 const mapRows = 64
 
-// mapBytes is the scratch that mapping n elements takes: as float32, and rounded
-// to the 16 bits of their operand where words are wider.
+// mapBytes is the scratch for mapping n elements: as float32, and rounded to the 16 bits
+// of their operand where words are wider.
 func mapBytes(n int) int { return roundUp(4*n, 64) + roundUp(2*n, 64) }
 
-// mapper puts elements through a function.
+// mapper applies a function to elements.
 type mapper struct {
 	f     Map
 	m     *machine
 	wide  *machine // of float32 words and panels as wide
-	t     DType    // of the operand
+	t     DType    // type of the operand
 	x, lo *byte    // float32 and 16-bit scratch
 }
 
@@ -27,9 +27,8 @@ func (p *Plan) mapper(f Map, t DType, n int, scratch []byte) mapper {
 	return mapper{f, p.m, p.wide, t, &scratch[0], &scratch[roundUp(4*n, 64)]}
 }
 
-// apply maps the n elements in x, and returns where they are then and in which
-// type: converting them to words gives the same words as an operand that was stored
-// mapped.
+// apply maps the n elements in x, and returns where they are then and in which type:
+// converting them to words gives the same words as if the operand had been stored mapped.
 func (r *mapper) apply(n int) (*byte, DType) {
 	if x := r.floats(n); r.f != nil {
 		r.f(x, x)
@@ -44,7 +43,7 @@ func (r *mapper) apply(n int) (*byte, DType) {
 // floats is the float32 scratch.
 func (r *mapper) floats(n int) []float32 { return unsafe.Slice((*float32)(unsafe.Pointer(r.x)), n) }
 
-// mappedA is blockA for an operand that goes through a function.
+// mappedA is blockA for an operand with a Map.
 func (p *Plan) mappedA(a *Matrix, i0, rows, k0, kn int, worker []byte) Block {
 	m, pitch := p.m, p.m.rowPitch(p.m.words(kn))
 	r := p.mapper(p.mapA, a.Type, kn, worker[p.m.blockBytes(rowsA, p.grid.mb, p.packing.kc):])

@@ -7,19 +7,19 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Micro multiplies small blocks on the calling goroutine, for kernels that
-// build on products of cache-sized tiles (attention, convolution). The caller packs
-// B once, reads A in place or packs it, and owns all memory.
+// Micro multiplies small blocks on the calling goroutine, for kernels built on matmuls of
+// cache-sized tiles (attention, convolution). The caller packs B once, reads A in place
+// or packs it, and owns all memory.
 type Micro struct {
 	m    *machine
 	unit int
 }
 
-// NewMicro returns the multiplier of an instruction set for operands in words of
-// float32 or, for BF16 where the hardware multiplies them (else float32), of
-// bfloat16 pairs or quads: of quads if each of terms is a multiple of four. These
-// are the lengths along K of the operands that are not packed by columns: of a B
-// that is stored transposed and an A that is not. The others are padded with zeros.
+// NewMicro returns the multiplier of an instruction set for operands in words of float32
+// or, for BF16 where the hardware multiplies it (otherwise float32), of bfloat16 pairs or
+// quads: quads if each of terms is a multiple of four. terms are the lengths along K of
+// the operands that are not packed by columns: a B that is stored transposed and an A
+// that is not. Other operands are padded with zeros.
 func NewMicro(level isa.Level, word DType, terms ...int) Micro {
 	m := machineFor(level.Resolve(), word)
 	if slices.ContainsFunc(terms, func(k int) bool { return k%4 != 0 }) {
@@ -31,9 +31,9 @@ func NewMicro(level isa.Level, word DType, terms ...int) Micro {
 	return Micro{m, max(m.unit, m.elems())}
 }
 
-// Unit returns what lengths along K are rounded up to and K is cut at multiples of: the
-// elements of a word, or four where another level multiplies quads, so that both sum
-// the same terms.
+// Unit returns the unit that lengths along K are rounded up to and K is cut at: the
+// elements of a word, or four where another level multiplies quads, so that both sum the
+// same terms.
 func (u Micro) Unit() int { return u.unit }
 
 // Word returns the type operands are multiplied in, F32 or BF16.
@@ -57,7 +57,7 @@ func (u Micro) PackedBytes(k, n int) int {
 	return ceil(n, u.m.nr) * u.m.nr * u.Words(k) * u.m.bytes()
 }
 
-// ScratchBytes returns the scratch PackB needs for a k.
+// ScratchBytes returns the scratch that PackB needs for k.
 func (u Micro) ScratchBytes(k int) int { return u.m.lanes * u.m.rowPitch(u.m.words(k)) }
 
 // PackB packs op(B) [k, n] into dst, 64-byte aligned.
@@ -72,8 +72,8 @@ func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 	return Panels{&dst[0], u.m.nr * u.m.bytes(), pitch}
 }
 
-// ViewB returns a float32 op(B) of n columns, stored untransposed, as panels
-// without packing; ok is false where the kernels cannot read it in place.
+// ViewB returns a float32 op(B) of n columns, stored untransposed, as panels without
+// packing; ok is false if the kernels cannot read it in place.
 func (u Micro) ViewB(n int, b *Matrix) (p Panels, ok bool) {
 	ok = u.m.word == F32 && b.Type == F32 && !b.Trans && (u.m.exact || n%u.m.nr == 0)
 	return Panels{(*byte)(b.Data), b.pitch(), u.m.nr * 4}, ok
@@ -103,8 +103,8 @@ func (u Micro) BlockBytes(m, k int, a DType, trans bool) int {
 	return u.m.blockBytes(u.m.sourceOf(a, trans, k), m, u.Words(k))
 }
 
-// PackA returns op(A) [m, k] as a block: in place when it is stored as words
-// already, else packed into dst.
+// PackA returns op(A) [m, k] as a block: in place when it is stored as words already,
+// otherwise packed into dst.
 func (u Micro) PackA(m, k int, a *Matrix, dst []byte) Block {
 	if a.Trans {
 		return u.PackPartA(m, k, a, 0, u.Words(k), dst)
@@ -118,9 +118,9 @@ func (u Micro) Elems() int { return u.m.elems() }
 // Words returns the words that hold k elements.
 func (u Micro) Words(k int) int { return u.m.words(roundUp(k, u.unit)) }
 
-// PackPartA packs k elements of op(A) [m, k], stored transposed, as words at..
-// of a block of words words along K: a block of several parts, each of which
-// starts with a word of its own. Parts are packed in their order.
+// PackPartA packs k elements of op(A) [m, k], stored transposed, as words at.. of a block
+// of words words along K: a block of several parts, each of which starts a new word.
+// Parts are packed in order.
 func (u Micro) PackPartA(m, k int, a *Matrix, at, words int, dst []byte) Block {
 	block := u.m.packTiles(m, k, a, 0, 0, at, words, dst)
 	if pad := u.Words(k) - u.m.words(k); pad > 0 {
@@ -144,9 +144,8 @@ func (u Micro) PackPartB(k, n int, b *Matrix, at, words int, dst []byte) Panels 
 	return Panels{&dst[0], row, pitch}
 }
 
-// ViewA returns op(A) as a block without packing where the kernels read it in
-// place: stored as words, and transposed only if these are float32. K must be a
-// whole number of words.
+// ViewA returns op(A) as a block without packing if the kernels read it in place: stored
+// as words, and transposed only if these are float32. K must be a whole number of words.
 func (u Micro) ViewA(a *Matrix) Block {
 	if a.Trans {
 		return Block{data: (*byte)(a.Data), rsa: 4, csa: a.pitch()}
@@ -154,8 +153,8 @@ func (u Micro) ViewA(a *Matrix) Block {
 	return Block{data: (*byte)(a.Data), rsa: a.pitch(), csa: u.m.bytes()}
 }
 
-// Mul computes C[m,n] = (accumulate ? C : 0) + A[m,k]*B[k,n] for a float32 C of
-// ldc floats a row.
+// Mul computes C[m,n] = (accumulate ? C : 0) + A[m,k]*B[k,n] for a float32 C of ldc
+// floats per row.
 func (u Micro) Mul(m, n, k int, a *Block, b Panels, c *float32, ldc int, accumulate bool) {
 	nr := u.m.nr
 	q := panel{words: u.Words(k), bs: b.bs, ldc: ldc * 4, acc: btoi(accumulate)}

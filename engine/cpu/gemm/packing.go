@@ -12,7 +12,7 @@ type packing struct {
 	panels int
 }
 
-// layout lays out op(B) [k, n], stored as type b.
+// layout returns the layout of op(B) [k, n], stored as type b.
 func layout(m *machine, k, n int, b DType, trans bool, kc int) packing {
 	if kc <= 0 {
 		kc = defaultKC
@@ -20,7 +20,7 @@ func layout(m *machine, k, n int, b DType, trans bool, kc int) packing {
 	words := m.words(k)
 	p := packing{m: m, k: k, b: b, trans: trans}
 	units := 1
-	if m.quads { // blocks of as many elements as those of pairs, which give the same bits
+	if m.quads { // blocks of as many elements as with pairs, which give the same bits
 		units = 2
 	}
 	p.blocks = max(1, ceil(words*units, kc))

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Library multiplies float32 matrices in place of the kernels: C (= or +=) op(A)·op(B), on
-// the calling thread alone. scratch is CallBytes, 8-byte aligned.
+// Library multiplies float32 matrices instead of the kernels: C (= or +=) op(A)·op(B),
+// only on the calling thread. scratch is CallBytes, 8-byte aligned.
 type Library interface {
 	Sgemm(m, n, k int, a, b, c Matrix, accumulate bool, scratch []byte)
 	CallBytes() int
@@ -26,20 +26,20 @@ type Options struct {
 	Compute DType
 	// Accumulate adds the product to C.
 	Accumulate bool
-	// MapA and MapB, if not nil, are what the elements of A and B go through as
-	// they are read, rounded to the type of their operand then. Such an operand
-	// is not transposed.
+	// MapA and MapB, if not nil, are applied to the elements of A and B as they are read,
+	// which are then rounded to the type of their operand. Such an operand is not
+	// transposed.
 	MapA, MapB Map
-	// ReadB, if not nil, gives the elements of B, which is stored in no type of this
-	// package: they are rounded to the type b then. B is packed, so that no more of it
-	// than a panel's rows exists decoded.
+	// ReadB, if not nil, returns the elements of a B that is stored in none of this
+	// package's types: they are rounded to the type b. B is packed, so that no more than
+	// a panel's rows exist decoded.
 	ReadB Reader
 	// Library, if not nil, multiplies what it can: see [Served].
 	Library Library
 	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
 	Workers int
-	// SharedLimit bounds SharedBytes, but not below one block of one panel; 0
-	// leaves it to the plan: 4 MiB a worker, within 8 and 64 MiB.
+	// SharedLimit bounds SharedBytes, but not below one block of one panel; 0 leaves it
+	// to the plan: 4 MiB per worker, between 8 and 64 MiB.
 	SharedLimit int
 	// KC overrides how many words of K one block holds.
 	KC int
@@ -47,8 +47,8 @@ type Options struct {
 	MB, NB int
 }
 
-// Plan is the decomposition of one product into phases of independent tasks.
-// It is immutable and may be shared by concurrent runs.
+// Plan is the decomposition of one matmul into phases of independent tasks. It is
+// immutable and may be shared by concurrent runs.
 type Plan struct {
 	m          *machine
 	rows, cols int // of C
@@ -56,11 +56,11 @@ type Plan struct {
 	a, b, c    DType
 	transA     bool
 	accumulate bool
-	direct     bool // B is read where it is
+	direct     bool // B is read in place
 	source     sourceA
 	mapA, mapB Map
 	readB      Reader
-	lib        Library  // computes the product; or nil
+	lib        Library  // computes the matmul; or nil
 	wide       *machine // of the same instruction set, for float32 words
 
 	packing   packing
@@ -142,9 +142,8 @@ func (p *Plan) packs() bool { return !p.direct && p.lib == nil }
 // Blocks returns the number of blocks that K is cut into.
 func (p *Plan) Blocks() int { return p.packing.blocks }
 
-// Phases returns the number of phases; each starts when the one before is done.
-// Phase 0 packs the first group of B, phase i packs group i and multiplies by
-// the one before.
+// Phases returns the number of phases; each starts when the one before is done. Phase 0
+// packs the first group of B, phase i packs group i and multiplies by the previous one.
 func (p *Plan) Phases() int {
 	if p.lib != nil {
 		return 1

@@ -77,7 +77,8 @@ func TestQuads(t *testing.T) {
 	})
 }
 
-// TestQuadsMicro: so they do in a Micro, whose A is read in rows, packed or not, and in parts.
+// TestQuadsMicro: the same holds in a Micro, whose A is read in rows, packed or not, and in
+// parts.
 func TestQuadsMicro(t *testing.T) {
 	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor does not multiply bf16")

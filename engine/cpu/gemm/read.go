@@ -5,8 +5,8 @@ import "unsafe"
 // Reader writes elements of row i of a stored matrix, from column j on, to dst.
 type Reader func(dst []float32, data unsafe.Pointer, i, j int)
 
-// readScratch is what packing a B that a reader gives takes of a worker: where it is
-// transposed, rows of words, else nothing, and what is decoded at a time.
+// readScratch is a worker's scratch for packing a B that a Reader supplies: rows of words
+// if B is transposed, otherwise nothing, and the elements decoded at a time.
 func (p *Plan) readScratch() int {
 	if p.packing.trans {
 		return p.readRows() + mapBytes(p.packing.kc*p.m.elems())
@@ -17,8 +17,8 @@ func (p *Plan) readScratch() int {
 // readRows is the size of the rows of words.
 func (p *Plan) readRows() int { return roundUp(p.m.lanes*p.packing.tempPitch(), 64) }
 
-// packRead packs one block of the panel of cols columns of B from j to out, as its reader
-// gives it.
+// packRead packs one block of the panel of cols columns of B from j to out, as its Reader
+// supplies it.
 func (p *Plan) packRead(block, j, cols int, b *Matrix, out *byte, worker []byte) {
 	m, q := p.m, &p.packing
 	words := q.blockWords(block)

@@ -11,7 +11,7 @@ func (p *Plan) Run(phase, task int, args *Args, shared, worker []byte) {
 	}
 	i := p.groupOf(phase)
 	mul, pack := p.mulTasks(i), p.packTasks(i+1)
-	// Packing is spread evenly among the products, so that memory and
+	// Packing tasks are spread evenly among the multiplying ones, so that memory and
 	// arithmetic are busy at the same time.
 	packed := task * pack / (mul + pack)
 	if (task+1)*pack/(mul+pack) > packed {
@@ -29,8 +29,8 @@ func (p *Plan) Run(phase, task int, args *Args, shared, worker []byte) {
 // block is the part of C one task computes; columns count from the group.
 type block struct{ i0, i1, j0, j1 int }
 
-// block gives the part of C of a task that multiplies by s. Tasks in a row share
-// columns of B, the operand a task reads most of.
+// block returns the part of C of a task that multiplies by s. Consecutive tasks share
+// columns of B, the operand that a task reads most of.
 func (p *Plan) block(s panelGroup, task int) block {
 	bi, bj := task%p.grid.rows, task/p.grid.rows
 	return block{
@@ -39,15 +39,15 @@ func (p *Plan) block(s panelGroup, task int) block {
 	}
 }
 
-// turn is what a worker multiplies next: a block of C by a block of K.
+// turn is a worker's next unit of work: a block of C by a block of K.
 type turn struct {
 	block
 	kb     int
-	ok     bool // else nothing follows
-	packed bool // it is of the same group
+	ok     bool // otherwise nothing follows
+	packed bool // A is already packed for the same group
 }
 
-// after is what probably follows a task that multiplies by group i, as the workers
+// after returns the likely next turn of a task that multiplies by group i, as the workers
 // take turns.
 func (p *Plan) after(i, task int) turn {
 	task += p.workers
@@ -63,7 +63,7 @@ func (p *Plan) after(i, task int) turn {
 	return turn{p.block(s, task), s.kb0, true, same}
 }
 
-// multiply adds a group's contribution to one block of C; then is what follows.
+// multiply adds a group's contribution to one block of C; then is the next turn.
 func (p *Plan) multiply(s panelGroup, b block, then turn, args *Args, shared, worker []byte) {
 	m := p.m
 	c, ldc := (*byte)(args.C.at(b.i0, s.j0+b.j0)), args.C.pitch()

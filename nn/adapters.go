@@ -15,8 +15,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Adapters are low-rank updates of the linear layers of a model that Targets choose.
-// All other weights are frozen.
+// Adapters are low-rank updates of the linear layers of a model that Targets select. All
+// other weights are frozen.
 type Adapters struct {
 	LoRA
 	// Targets choose layers: by the last parts of their names ("q_proj",
@@ -24,15 +24,15 @@ type Adapters struct {
 	// expression of the whole name, as PEFT has them (".*[.](q|v)_proj"), or all
 	// ([AllLinear]).
 	Targets []string
-	// Trained chooses parts of the model, in the same way, whose own weights are trained:
-	// layers, or scopes with all that is in them. They get no adapters.
+	// Trained selects parts of the model, in the same way, whose own weights are trained:
+	// layers, or scopes with everything in them. They get no adapters.
 	Trained []string
-	// Fixed, when set, are layers whose weights are in no run, but in a folder that the model
-	// names; they get no adapters.
+	// Fixed, when set, reports the layers whose weights are not saved in runs but come from a
+	// folder that the model names; they get no adapters.
 	Fixed func(layer string) bool
 }
 
-// AllLinear is the target that is every linear layer.
+// AllLinear is the target that stands for every linear layer.
 const AllLinear = "all-linear"
 
 const (
@@ -43,20 +43,20 @@ const (
 	magnitudeName = "magnitude"
 )
 
-// AdapterOf is the layer that a weight of an adapter belongs to, and which of its
+// AdapterOf returns the layer that a weight of an adapter belongs to, and which of its
 // [Factors] it is; ok is false for any other weight.
 func AdapterOf(weight string) (layer, factor string, ok bool) {
 	layer, factor, ok = strings.Cut(weight, adapterScope)
 	return layer, factor, ok && slices.Contains([]string{downName, upName, magnitudeName}, factor)
 }
 
-// AdapterNames are the weights of the adapter of a layer; the magnitude is there with
-// [Decomposed] only.
+// AdapterNames returns the names of the weights of a layer's adapter; the magnitude
+// exists only with [Decomposed].
 func AdapterNames(layer string) (down, up, magnitude string) {
 	return layer + adapterScope + downName, layer + adapterScope + upName, layer + adapterScope + magnitudeName
 }
 
-// covers reports whether a target chooses the part of a model called name, or a scope that
+// covers reports whether a target selects the part of a model called name, or a scope that
 // it is in.
 func covers(target, name string) bool {
 	for at := len(name); at > 0; at = strings.LastIndexByte(name[:at], '.') {
@@ -114,9 +114,9 @@ func chooses(target, layer string) bool {
 	return target == AllLinear || target == layer || strings.HasSuffix(layer, "."+target)
 }
 
-// Build runs model, which adds to b, with its linear layers adapted and its other
-// weights frozen. A target that chooses nothing is an error, and so is one of Trained.
-// [AllLinear] leaves out layers that give the model's results.
+// Build runs model, which adds to b, with its linear layers adapted and its other weights
+// frozen. A target that selects nothing is an error, and so is such an entry of Trained.
+// [AllLinear] leaves out layers that compute the model's results.
 func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	for key, targets := range map[string][]string{"lora.targets": a.Targets, "lora.modules_to_save": a.Trained} {
 		for _, t := range targets {
@@ -163,10 +163,10 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	a.freeze(b)
 }
 
-// layerOf is the layer that a weight belongs to.
+// layerOf returns the layer that a weight belongs to.
 func layerOf(weight string) string { return weight[:max(0, strings.LastIndexByte(weight, '.'))] }
 
-// ends are the first and the last parts of names, each once.
+// ends returns the first and the last parts of names, each once.
 func ends(names []string) []string {
 	parts := map[string]bool{}
 	for _, n := range names {
@@ -176,8 +176,8 @@ func ends(names []string) []string {
 	return slices.Sorted(maps.Keys(parts))
 }
 
-// lastParts are the last parts of names, each once; of names that end in a number, the part
-// before it too.
+// lastParts returns the last parts of names, each once; if a name ends in a number, also
+// the part before it.
 func lastParts(names map[string]bool) []string {
 	last := map[string]bool{}
 	for n := range names {
@@ -210,7 +210,7 @@ func (a *Adapters) freeze(b *graph.Builder) {
 	}
 }
 
-// adapt is what the adapted layer gives.
+// adapt returns the result of the adapted layer.
 func (a *Adapters) adapt(b *graph.Builder, l graph.LinearLayer, train bool) *graph.Value {
 	lora := a.LoRA
 	lora.Name = adapterName
@@ -231,8 +231,8 @@ func (a *Adapters) adapt(b *graph.Builder, l graph.LinearLayer, train bool) *gra
 	return y
 }
 
-// norm is that of each row of W + s B A. The sum itself is not needed:
-// |w + s b A|^2 = |w|^2 + 2 s w A^T b + s^2 b A A^T b.
+// norm returns the norm of each row of W + s B A. The sum itself is not needed: |w + s b
+// A|^2 = |w|^2 + 2 s w A^T b + s^2 b A A^T b.
 func (a *Adapters) norm(b *graph.Builder, l graph.LinearLayer) *graph.Value {
 	down, up := b.StateValue(b.Path(downName)), b.StateValue(b.Path(upName))
 	axis := 1

@@ -19,7 +19,7 @@ func leakySum(b *graph.Builder, x, rate *graph.Value, decay float64) *graph.Valu
 	return b.SelectiveScan(x, rate, full(b, decay, s[2], 1), ones, ones, full(b, 0, s[2]))
 }
 
-// full is a tensor of one number.
+// full is a tensor filled with one number.
 func full(b *graph.Builder, v float64, dims ...int) *graph.Value {
 	return b.BroadcastTo(b.Scalar(v), dims...)
 }

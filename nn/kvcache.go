@@ -2,27 +2,28 @@ package nn
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// KVCache holds the keys and values of earlier tokens while text is written, in
-// states of the program, so that a plan counts them and no token is computed twice.
+// KVCache holds the keys and values of earlier tokens while text is generated, in states
+// of the program, so that a plan counts them and no token is computed twice.
 type KVCache struct {
-	// Rows is how many texts it holds, Positions how many tokens of each.
+	// Rows is how many texts the cache holds, Positions how many tokens of each.
 	Rows, Positions int
-	// Name gives the name of the state at a path of the builder; nil: the path.
+	// Name returns the name of the state at a path of the builder; nil: the path itself.
 	Name func(path string) string
-	// At I32 [n] is the position of the first new token of each of the n rows that
-	// are computed, Lens I32 [Rows] how many positions of each row of the cache are
-	// known with them. Rows of the cache that are not computed have a Lens of 1.
+	// At I32 [n] is the position of the first new token of each of the n rows that are
+	// computed, Lens I32 [Rows] how many positions of each row of the cache are then
+	// known. Rows of the cache that are not computed have a Lens of 1.
 	At, Lens *graph.Value
-	// To I32 [Rows], for n < Rows, is the position that each row of the cache is
-	// written at: those that are not computed too, so they get one that is not read
-	// before their next tokens overwrite it.
+	// To I32 [Rows], for n < Rows, is the position at which each row of the cache is
+	// written. Rows that are not computed are written too, so theirs must be a position
+	// that is not read before their next tokens overwrite it.
 	To *graph.Value
-	// Row I32 [1], for n = 1, is the row of the cache that is computed; nil: row i
-	// of what is computed is row i of the cache.
+	// Row I32 [1], for n = 1, is the row of the cache that is computed; nil: computed row
+	// i is row i of the cache.
 	Row *graph.Value
 }
 
-// State is the state with a name below the builder's scope, [Rows, positions, width].
+// State returns the state with a name below the builder's scope, [Rows, positions,
+// width].
 func (c *KVCache) State(b *graph.Builder, name string, positions, width int) *graph.Value {
 	name = b.Path(name)
 	if c.Name != nil {
@@ -31,8 +32,8 @@ func (c *KVCache) State(b *graph.Builder, name string, positions, width int) *gr
 	return b.State(&graph.State{Name: name, Type: graph.T(graph.F32, c.Rows, positions, width), Role: graph.CacheRole})
 }
 
-// append writes x [n, T, width] after the contents of the state with a name and
-// gives all of it, [Rows, Positions, width].
+// append writes x [n, T, width] after the contents of the state with a name and returns
+// all of it, [Rows, Positions, width].
 func (c *KVCache) append(b *graph.Builder, name string, x *graph.Value) *graph.Value {
 	to := c.To
 	if to == nil {
@@ -44,8 +45,8 @@ func (c *KVCache) append(b *graph.Builder, name string, x *graph.Value) *graph.V
 // The states of a layer.
 const keyCache, valueCache = "key_cache", "value_cache"
 
-// Attend is op over separate queries, keys and values [n, T, H*K], where the new
-// keys and values join those of earlier positions first: [n, T, H*K].
+// Attend computes op over separate queries, keys and values [n, T, H*K], first appending
+// the new keys and values to those of earlier positions: [n, T, H*K].
 func (c *KVCache) Attend(b *graph.Builder, op graph.Attention, q, k, v *graph.Value) *graph.Value {
 	op.Layout, op.Lens = graph.Separate, true
 	n, t, width := q.Shape()[0], q.Shape()[1], q.Shape()[2]
@@ -69,8 +70,8 @@ func (c *KVCache) wide(b *graph.Builder, x *graph.Value) *graph.Value {
 	return b.Concat(0, parts...)
 }
 
-// Reorder makes row i of the cache of [KVCache.Attend] in this scope what row
-// parents[i] was, which is how a beam continues from another. zero I32 [Rows] is 0s.
+// Reorder replaces row i of the cache of [KVCache.Attend] in this scope by row
+// parents[i], which is how one beam continues from another. zero I32 [Rows] is all zeros.
 func (c *KVCache) Reorder(b *graph.Builder, parents, zero *graph.Value, width int) {
 	for _, name := range []string{keyCache, valueCache} {
 		s := c.State(b, name, c.Positions, width)

@@ -12,12 +12,12 @@ import (
 // U(-1/sqrt in, 1/sqrt in) and B [out, Rank] zero, so that an adapted model
 // starts as the model it adapts.
 type LoRA struct {
-	// Name is the scope of the two weights below that of the layer.
+	// Name is the scope of the two weights below the layer's scope.
 	Name    string
 	Rank    int
 	Alpha   float64
 	Dropout float64
-	Seed    uint64 // the run's, of the dropout
+	Seed    uint64 // of the run, for dropout
 	Variant LoRAVariant
 }
 
@@ -31,12 +31,12 @@ const (
 	// 2312.03732), so that an update does not shrink as its rank grows.
 	RankStabilized LoRAVariant = "rslora"
 	// Decomposed scales each row of W + Alpha/Rank B A to a trained magnitude, which
-	// begins as the norm of the row of W (Liu et al. 2024, arXiv 2402.09353). The norm
-	// it is divided by is a constant for the gradient (ibid. section 4.3).
+	// begins as the norm of the row of W (Liu et al. 2024, arXiv 2402.09353). The norm in
+	// the denominator is treated as a constant by the gradient (ibid. section 4.3).
 	Decomposed LoRAVariant = "dora"
 )
 
-// Scale is what B A is multiplied by.
+// Scale is the factor of B A.
 func (l LoRA) Scale() float64 {
 	if l.Variant == RankStabilized {
 		return l.Alpha / math.Sqrt(float64(l.Rank))
@@ -44,13 +44,12 @@ func (l LoRA) Scale() float64 {
 	return l.Alpha / float64(l.Rank)
 }
 
-// Weights are the names of A and B of a layer.
+// Weights returns the names of A and B of a layer.
 func (l LoRA) Weights(layer string) (down, up string) {
 	return fmt.Sprintf("%s.%s.down", layer, l.Name), fmt.Sprintf("%s.%s.up", layer, l.Name)
 }
 
-// Delta is the update for x [..., in]: [..., out]. Call it within the layer's
-// scope.
+// Delta returns the update for x [..., in]: [..., out]. Call it within the layer's scope.
 func (l LoRA) Delta(b *graph.Builder, x *graph.Value, out int, train bool) (d *graph.Value) {
 	if l.Rank < 1 {
 		b.Failf("a low-rank update wants a rank of 1 or more, got %d", l.Rank)
@@ -91,7 +90,7 @@ type Gated struct {
 	Gate *graph.Value
 }
 
-// Adapt is y, the result of a linear layer for x [B, T, in], with the updates.
+// Adapt returns y, the result of a linear layer for x [B, T, in], with the updates.
 func Adapt(b *graph.Builder, x, y *graph.Value, train bool, updates ...Gated) *graph.Value {
 	for _, u := range updates {
 		d := u.Delta(b, x, y.Shape().Last(), train)
@@ -103,7 +102,7 @@ func Adapt(b *graph.Builder, x, y *graph.Value, train bool, updates ...Gated) *g
 	return y
 }
 
-// Factors are the trained weights of an update: A [Rank, in], B [out, Rank] and, of
+// Factors are the trained weights of an update: A [Rank, in], B [out, Rank] and, with
 // [Decomposed], the magnitudes [out].
 type Factors struct{ Down, Up, Magnitude []float32 }
 
@@ -113,7 +112,7 @@ func (l LoRA) Merge(w, down, up []float32) error {
 	return l.MergeInto(w, Factors{Down: down, Up: up}, false)
 }
 
-// MergeStack is MergeInto for a weight [groups, out, in] of as many matrices, whose factors
+// MergeStack is MergeInto for a weight [groups, out, in], a stack of matrices whose factors
 // are stacked as well.
 func (l LoRA) MergeStack(w []float32, f Factors, groups int) error {
 	if groups < 1 || len(w)%groups != 0 || len(f.Down)%groups != 0 || len(f.Up)%groups != 0 {

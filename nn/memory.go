@@ -11,10 +11,9 @@ import "github.com/snug-ml/snug/engine/graph"
 //   - what was written: every Segment tokens a writer summarizes the segment in Writes
 //     vectors, and later segments of the same sample read them.
 //
-// Each is read through a gate. Writer and readers are one differentiable
-// function, so the writer learns from what later tokens made of its writing.
-// Nothing outlives the function: no sample sees another, no update the one
-// before, and a token sees only earlier ones.
+// Each is read through a gate. Writer and readers are one differentiable function, so the
+// writer learns from how later tokens use its writing. Nothing outlives the function: no
+// sample sees another, no update the previous one, and a token sees only earlier ones.
 type Memory struct {
 	Slots, Segment, Writes int
 	Heads                  int // of the reads
@@ -56,7 +55,7 @@ func linear(b *graph.Builder, name string, x *graph.Value, out int) *graph.Value
 func (m Memory) working(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	b.Scope("working", func() {
 		write := b.Sigmoid(linear(b, "write", h, 1))
-		// Means over 1.6 to 150 steps to start with.
+		// Initially, means over 1.6 to 150 steps.
 		rate := b.Param("log_rate", graph.Init{Kind: graph.InitUniform, A: -5, B: -0.5}, h.Shape()[2])
 		y = LeakySum(b, h, b.Mul(write, b.Exp(rate)))
 	})
@@ -76,11 +75,11 @@ func (m Memory) attend(b *graph.Builder, q, k, v *graph.Value) *graph.Value {
 	return b.Attention(graph.Attention{Heads: m.Heads, Scale: AttentionScale(q.Shape()[2], m.Heads)}, q, k, v)
 }
 
-// written reads what the segments before each token's own have written.
+// written reads what the segments before each token's own wrote.
 func (m Memory) written(b *graph.Builder, h *graph.Value) (y, strength *graph.Value) {
 	s := h.Shape()
 	batch, t, d := s[0], s[1], s[2]
-	n := (t - 1) / m.Segment // the segments that something follows
+	n := (t - 1) / m.Segment // the segments that are followed by tokens
 	reads := []*graph.Value{full(b, 0, batch, min(t, m.Segment), d)}
 	if n == 0 {
 		return reads[0], nil

@@ -16,10 +16,10 @@ type Router struct {
 	Capacity float64
 }
 
-// Routed are tokens on their way to experts. There are three orders: tokens
-// [N, ...], N = B*T; entries [N*K, ...], each choice of a token for itself, in
-// order of token; and rows [N*K, ...], sorted by expert, on which experts work.
-// What was dropped has a place in each and is not computed on.
+// Routed are tokens on their way to experts. There are three orders: tokens [N, ...], N =
+// B*T; entries [N*K, ...], one for each choice of a token, in order of token; and rows
+// [N*K, ...], sorted by expert, on which experts work. Dropped choices have a place in
+// each but are not computed.
 type Routed struct {
 	// Choice I32 [N, K] is the expert that took each choice, Experts for none.
 	Choice *graph.Value
@@ -27,8 +27,8 @@ type Routed struct {
 	// choices) * (mean probability), 1 when both are even (Fedus et al. 2022,
 	// equation 4). Its gradient goes through the probabilities.
 	Balance *graph.Value
-	// Entropy F32 [N] is that of a token's probabilities, in nats; no gradient
-	// should go through it.
+	// Entropy F32 [N] is the entropy of a token's probabilities, in nats; no gradient
+	// should flow through it.
 	Entropy *graph.Value
 	// Wanted and Taken F32 [N, K, Experts] mark the expert that each choice
 	// requested, and the one that took it.
@@ -39,10 +39,10 @@ type Routed struct {
 	tokens, entries graph.Routing
 }
 
-// Route scores the tokens x [B, T, D] with the weight "weight" [Experts, D] in
-// scope name. One choice is weighted by its probability (Fedus et al. 2022),
-// several by their shares of the sum (Shazeer et al. 2017). One expert takes
-// everything: then there is nothing to learn, and no weight.
+// Route scores the tokens x [B, T, D] with the weight "weight" [Experts, D] in scope
+// name. One choice is weighted by its probability (Fedus et al. 2022), several by their
+// shares of the sum (Shazeer et al. 2017). A single expert takes everything: then there
+// is nothing to learn, and no weight.
 func (r Router) Route(b *graph.Builder, name string, x *graph.Value, init graph.Init) (out *Routed) {
 	s := x.Shape()
 	n := s[0] * s[1]
@@ -68,7 +68,7 @@ func (r Router) Route(b *graph.Builder, name string, x *graph.Value, init graph.
 		groups := r.Experts
 		if most := r.most(s[1], k); most > 0 {
 			r.limit(b, out, s[0], most)
-			groups++ // the last takes what is dropped
+			groups++ // the last takes the dropped ones
 		}
 		out.tokens = b.Route(graph.Route{Experts: groups}, out.Choice)
 		out.entries = out.tokens
@@ -77,16 +77,16 @@ func (r Router) Route(b *graph.Builder, name string, x *graph.Value, init graph.
 	return out
 }
 
-// most is how many of a sample's t*k choices an expert takes; 0: as many as come.
+// most is how many of a sample's t*k choices an expert takes; 0: no limit.
 func (r Router) most(t, k int) int {
 	c := int(math.Ceil(r.Capacity * float64(t*k) / float64(r.Experts)))
-	if r.Capacity == 0 || c >= t { // a token chooses an expert once at most
+	if r.Capacity == 0 || c >= t { // a token chooses an expert at most once
 		return 0
 	}
 	return c
 }
 
-// limit drops what comes to an expert after the first most choices of a sample.
+// limit drops a sample's choices of an expert after the first most.
 func (r Router) limit(b *graph.Builder, out *Routed, samples, most int) {
 	s := out.Wanted.Shape()
 	wants := b.Reshape(out.Wanted, samples, -1, r.Experts)
@@ -98,7 +98,7 @@ func (r Router) limit(b *graph.Builder, out *Routed, samples, most int) {
 	out.Taken = b.Reshape(taken, s...)
 }
 
-// dense reports whether one expert takes everything: the three orders are one.
+// dense reports whether a single expert takes everything: the three orders are the same.
 func (r *Routed) dense() bool { return r.experts == 1 }
 
 // Choices is K.
@@ -120,7 +120,7 @@ func (r *Routed) Tokens(b *graph.Builder, rows *graph.Value) *graph.Value {
 	return b.Combine(rows, r.weights, r.tokens)
 }
 
-// Entries puts rows back into the order of tokens, one for each choice.
+// Entries returns rows to the order of tokens, one for each choice.
 func (r *Routed) Entries(b *graph.Builder, rows *graph.Value) *graph.Value {
 	if r.dense() {
 		return rows
@@ -136,7 +136,7 @@ func (r *Routed) FromEntries(b *graph.Builder, entries *graph.Value) *graph.Valu
 	return b.Dispatch(entries, r.entries)
 }
 
-// Mask F32 [N*K, 1] marks the entries of the experts from to to-1.
+// Mask F32 [N*K, 1] marks the entries of experts from to to-1.
 func (r *Routed) Mask(b *graph.Builder, from, to int) *graph.Value {
 	n := int(r.Choice.Shape().Elems())
 	if r.dense() {

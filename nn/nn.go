@@ -41,26 +41,25 @@ func RMSNorm(b *graph.Builder, name string, x *graph.Value, eps float64) (y *gra
 	return y
 }
 
-// Head is a Linear that gives results of the model.
+// Head is a Linear that computes results of the model.
 func Head(b *graph.Builder, name string, x *graph.Value, out int, bias bool, init graph.Init) (y *graph.Value) {
 	b.As(graph.Outer, func() { y = Linear(b, name, x, out, bias, init) })
 	return y
 }
 
-// Embedding is the table "weight" [rows, width] in scope name.
+// Embedding declares the table "weight" [rows, width] in scope name.
 func Embedding(b *graph.Builder, name string, rows, width int, init graph.Init) (table *graph.Value) {
 	b.Scope(name, func() { table = Table(b, "weight", rows, width, init) })
 	return table
 }
 
-// Table is a table of vectors called name.
+// Table declares a table of vectors called name.
 func Table(b *graph.Builder, name string, rows, width int, init graph.Init) (table *graph.Value) {
 	b.As(graph.Outer, func() { table = b.Param(name, init, rows, width) })
 	return table
 }
 
-// Activations are the names of activation functions in model configurations
-// and what they compute.
+// activations are the activation functions by their names in model configurations.
 var activations = map[string]graph.Fn{
 	"gelu":              graph.FnGELU,
 	"gelu_new":          graph.FnGELUTanh,
@@ -73,7 +72,7 @@ var activations = map[string]graph.Fn{
 	"tanh":              graph.FnTanh,
 }
 
-// Activation is the function called name.
+// Activation returns the function called name.
 func Activation(name string) (graph.Fn, error) {
 	f, ok := activations[name]
 	if !ok {

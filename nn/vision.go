@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// ViT is the vision transformer of CLIP (Radford et al. 2021) with weights
-// named as in its Hugging Face folders: square images of Size pixels a side
-// are cut into patches of Patch pixels a side.
+// ViT is the vision transformer of CLIP (Radford et al. 2021) with weights named as in
+// its Hugging Face folders: square images with sides of Size pixels are cut into patches
+// with sides of Patch pixels.
 type ViT struct {
 	D, Layers, Heads, FF int
 	Size, Patch          int
@@ -31,11 +31,11 @@ func (v ViT) Check() error {
 	return nil
 }
 
-// Tokens is how many an image gives: its class and its patches.
+// Tokens is how many tokens an image gives: its class and its patches.
 func (v ViT) Tokens() int { return 1 + (v.Size/v.Patch)*(v.Size/v.Patch) }
 
-// Hidden gives the tokens [B, Tokens, D] of images x [B, Size, Size, 3], the
-// class first: last_hidden_state of transformers' CLIPVisionModel.
+// Hidden returns the tokens [B, Tokens, D] of images x [B, Size, Size, 3], the class
+// first: last_hidden_state of transformers' CLIPVisionModel.
 func (v ViT) Hidden(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	batch := x.Shape()[0]
 	b.Scope("vision_model", func() {
@@ -51,7 +51,7 @@ func (v ViT) Hidden(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 			y = b.Concat(1, b.BroadcastTo(class, batch, 1, v.D), b.Reshape(patches, batch, v.Tokens()-1, v.D))
 			y = b.Add(y, places)
 		})
-		y = LayerNorm(b, "pre_layrnorm", y, v.Eps) // so the folders spell it
+		y = LayerNorm(b, "pre_layrnorm", y, v.Eps) // spelled so in the folders
 		b.Scope("encoder.layers", func() {
 			for i := range v.Layers {
 				b.Block(fmt.Sprint(i), func() { y = v.layer(b, y) })
@@ -83,8 +83,8 @@ func (v ViT) layer(b *graph.Builder, x *graph.Value) *graph.Value {
 	return b.Add(x, y)
 }
 
-// CrossAttention lets x [B, T, D] attend to all tokens seen [B, P, D], without
-// biases: weights "query", "key", "value" and "dense" in scope name.
+// CrossAttention lets x [B, T, D] attend to all tokens of seen [B, P, D], without biases:
+// weights "query", "key", "value" and "dense" in scope name.
 func CrossAttention(b *graph.Builder, name string, x, seen *graph.Value, heads int) (y *graph.Value) {
 	d := x.Shape()[2]
 	b.Scope(name, func() {

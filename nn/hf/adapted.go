@@ -13,22 +13,22 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Adapted is a model of which adapters were trained.
+// Adapted is a model with trained adapters.
 type Adapted struct {
 	// States are the model's, under whose names its weights are found.
 	States []*graph.State
-	// Trained holds the adapters, and what replaces weights of the base. It stays open as
-	// long as what is opened.
+	// Trained holds the adapters, and the weights that replace those of the base. It must
+	// stay open as long as the weights opened with it.
 	Trained Source
 	LoRA    nn.LoRA
-	// Frozen is what the base's matrices were stored as during training
-	// ([graph.State.FrozenAs]), which they are rounded to.
+	// Frozen is the format in which the base's matrices were stored during training
+	// ([graph.State.FrozenAs]); they are rounded to it.
 	Frozen graph.DType
 }
 
-// OpenFolder opens the weights of the model folder dir with what was trained in their
-// place: updates are merged into the weights that they adapt, other weights replace the
-// folder's. The folder may differ from the model as o says.
+// OpenFolder opens the weights of the model folder dir with the trained ones: updates are
+// merged into the weights that they adapt, other trained weights replace the folder's.
+// The folder may differ from the model as o allows.
 func (a *Adapted) OpenFolder(c *Config, dir string, o LoadOptions) (Weights, error) {
 	src, err := OpenWeights(dir)
 	if err != nil {
@@ -47,8 +47,8 @@ func (a *Adapted) OpenFolder(c *Config, dir string, o LoadOptions) (Weights, err
 	return a.over(src, dir, from, c.InOut())
 }
 
-// Open is OpenFolder for base weights that have the names of the model's; where names them
-// in errors.
+// Open is OpenFolder for base weights that already have the model's names; where names
+// them in errors.
 func (a *Adapted) Open(base Weights, where string) (Weights, error) {
 	from, own, has := map[string]string{}, a.own(), map[string]bool{}
 	for _, t := range base.Tensors() {
@@ -67,10 +67,10 @@ func (a *Adapted) Open(base Weights, where string) (Weights, error) {
 	return a.over(base, where, from, false)
 }
 
-// learned reports whether a checkpoint of the whole model has the state.
+// learned reports whether a checkpoint of the whole model contains the state.
 func learned(s *graph.State) bool { return s.Role == graph.Weight || s.Role == graph.Buffer }
 
-// own is what was trained.
+// own returns the names of the trained weights.
 func (a *Adapted) own() map[string]bool {
 	own := map[string]bool{}
 	for _, t := range a.Trained.Tensors() {
@@ -96,7 +96,7 @@ func (a *Adapted) over(base Weights, where string, from map[string]string, inOut
 	return w, nil
 }
 
-// adaptedWeights are a base's weights with what was trained.
+// adaptedWeights are a base's weights combined with the trained ones.
 type adaptedWeights struct {
 	Weights
 	trained Source
@@ -162,7 +162,7 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 	return t, nil
 }
 
-// round rounds elems to what a weight of type t holds.
+// round rounds elems to the precision of a weight of type t.
 func round(elems []float32, t graph.Type) {
 	if m, ok := t.Quantized(); ok {
 		stored := make([]byte, m.Bytes())
@@ -180,7 +180,7 @@ func round(elems []float32, t graph.Type) {
 	}
 }
 
-// layerOf is the layer of a weight.
+// layerOf returns the layer of a weight.
 func layerOf(weight string) string {
 	for i := len(weight) - 1; i >= 0; i-- {
 		if weight[i] == '.' {

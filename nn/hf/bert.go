@@ -12,16 +12,16 @@ import (
 // 2019), which differ in the names of the weights, the rows of the position
 // table and the heads. Norms follow each branch.
 type BERT struct {
-	// RoBERTa chooses RoBERTa's names, positions and heads.
+	// RoBERTa selects RoBERTa's names, positions and heads.
 	RoBERTa                     bool
 	Vocab, D, Layers, Heads, FF int
 	// MaxPositions are the rows of the position table, Types those of the token
 	// type table.
 	MaxPositions, Types int
-	// Pad is the id of padding. RoBERTa's first id is at row Pad+1 of the position
-	// table. Implementations that count only ids other than Pad give row Pad to
-	// padding; here padding counts on, unless [Input.Positions] says otherwise,
-	// which changes nothing for the ids that Lens keeps.
+	// Pad is the id of padding. RoBERTa's first id is at row Pad+1 of the position table.
+	// Implementations that count only ids other than Pad give row Pad to padding; here
+	// padding is counted like other ids, unless [Input.Positions] says otherwise, which
+	// changes nothing for the ids that Lens keeps.
 	Pad        int
 	Activation string
 	Eps        float64
@@ -140,7 +140,7 @@ func (m BERT) layer(b *graph.Builder, in Input, x *graph.Value) *graph.Value {
 	return m.add(b, in, h, x)
 }
 
-// add ends a branch: LayerNorm(x + dropout(dense(h))).
+// add completes a branch: LayerNorm(x + dropout(dense(h))).
 func (m BERT) add(b *graph.Builder, in Input, h, x *graph.Value) (y *graph.Value) {
 	b.Scope("output", func() {
 		y = in.drop(b, in.linear(b, "dense", h, m.D, m.init()), m.Dropout, m.Seed)
@@ -149,7 +149,7 @@ func (m BERT) add(b *graph.Builder, in Input, h, x *graph.Value) (y *graph.Value
 	return y
 }
 
-// first token of each row of h [B, T, D]: [B, D].
+// firstToken returns the first token of each row of h [B, T, D]: [B, D].
 func firstToken(b *graph.Builder, h *graph.Value) *graph.Value {
 	return b.Reshape(b.Slice(h, 1, 0, 1), h.Shape()[0], h.Shape()[2])
 }

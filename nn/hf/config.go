@@ -20,12 +20,12 @@ const ConfigFile = "config.json"
 // make the largest ones.
 const maxConfig = 16 << 20
 
-// Head is what is on top of a model.
+// Head is the layer on top of a model.
 type Head uint8
 
 // The heads.
 const (
-	HeadNone       Head = iota // the last hidden state alone (BERT: and the pooler)
+	HeadNone       Head = iota // only the last hidden state (BERT: also the pooler)
 	HeadCausal                 // logits of the next token
 	HeadMasked                 // logits of the token itself
 	HeadClassifier             // logits of the labels of a text
@@ -120,14 +120,14 @@ type Config struct {
 	Labels []string
 	// BOS, EOS and Pad are the ids of special tokens, -1 for none.
 	BOS, EOS, Pad int
-	// Kept are keys of config.json that do not change what the model computes;
-	// they are written back by Export.
+	// Kept are keys of config.json that do not change what the model computes; Export
+	// writes them back.
 	Kept map[string]json.RawMessage
-	// Unknown are those of the keys in Kept that snug has never heard of.
+	// Unknown are the keys in Kept that snug does not know.
 	Unknown []string
 }
 
-// family of the configured model.
+// family returns the family of the configured model.
 func (c *Config) family() *family {
 	kind := ""
 	switch m := c.Model.(type) {
@@ -185,7 +185,7 @@ func (c *Config) Check() error {
 	return c.Model.Check()
 }
 
-// Result is the output of a model with its head; what it does not have is nil.
+// Result is the output of a model with its head; parts that it does not have are nil.
 type Result struct {
 	Hidden *graph.Value // [B, T, D]
 	// Pooled [B, D] is BERT's and RoBERTa's without a head.

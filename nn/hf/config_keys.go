@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// keys reads the keys of a config.json. The first error stays.
+// keys reads the keys of a config.json. The first error is kept.
 type keys struct {
 	all  map[string]json.RawMessage
 	used map[string]bool
@@ -25,7 +25,7 @@ func (k *keys) fail(format string, args ...any) {
 	}
 }
 
-// take is the value of a key; null counts as absent.
+// take returns the value of a key; null counts as absent.
 func (k *keys) take(name string) (json.RawMessage, bool) {
 	k.used[name] = true
 	raw, ok := k.all[name]
@@ -54,7 +54,7 @@ func (k *keys) real(name string, otherwise float64) float64 {
 	return read(k, name, "a number", otherwise)
 }
 
-// size is a whole number that must be there.
+// size reads a whole number that must be present.
 func (k *keys) size(name string) int {
 	if _, ok := k.take(name); !ok {
 		k.fail("%s is missing", name)
@@ -62,7 +62,7 @@ func (k *keys) size(name string) int {
 	return read(k, name, "a whole number", 0)
 }
 
-// share is a probability.
+// share reads a probability.
 func (k *keys) share(name string, otherwise float64) float64 {
 	p := k.real(name, otherwise)
 	if p < 0 || p >= 1 {
@@ -71,7 +71,7 @@ func (k *keys) share(name string, otherwise float64) float64 {
 	return p
 }
 
-// above is a number that must be positive.
+// above reads a number that must be positive.
 func (k *keys) above(name string, otherwise float64) float64 {
 	v := k.real(name, otherwise)
 	if v <= 0 {
@@ -80,8 +80,8 @@ func (k *keys) above(name string, otherwise float64) float64 {
 	return v
 }
 
-// id is the number of a token. Some folders list several ends of a text: then
-// it is the first.
+// id reads the number of a token. Some folders list several ends of a text: then it is
+// the first.
 func (k *keys) id(name string, otherwise int) int {
 	raw, ok := k.take(name)
 	if !ok {
@@ -96,7 +96,7 @@ func (k *keys) id(name string, otherwise int) int {
 	return v
 }
 
-// labels reads id2label, or num_labels where there is none.
+// labels reads id2label, or num_labels if there is none.
 func (k *keys) labels() []string {
 	n := read(k, "num_labels", "a whole number", 2)
 	k.used["label2id"] = true // the inverse
@@ -139,8 +139,8 @@ func (k *keys) neox() NeoX {
 	return m
 }
 
-// rotary reads which share of a head is rotated, and the base of the angles:
-// version 5 of transformers has an object for them, the ones before had keys.
+// rotary reads which share of a head is rotated, and the base of the angles: version 5 of
+// transformers has an object for them, earlier ones had keys.
 func (k *keys) rotary() (pct, base float64) {
 	pct = k.above("rotary_pct", k.above("partial_rotary_factor", 0.25))
 	base = k.above("rotary_emb_base", k.above("rope_theta", 10000))
@@ -196,8 +196,8 @@ func (k *keys) bert(roberta bool) BERT {
 	return m
 }
 
-// settled are keys that would change what a model computes, with the values
-// for which they do not (null never does).
+// settled are keys that could change what a model computes, with the values for which
+// they do not (null never does).
 var settled = map[string][]string{
 	"is_decoder":                      {"false"},
 	"is_encoder_decoder":              {"false"},
@@ -244,18 +244,18 @@ var harmless = []string{
 	"sep_token_id", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
 	"summary_use_proj", "task_specific_params", "tokenizer_class", "torchscript", "use_bfloat16", "use_cache",
 	"vocab_size_multiple", "xla_device",
-	// Llama and Qwen3: how sums are cut, and windows that use_sliding_window turns on.
+	// Llama and Qwen3: how sums are split, and windows that use_sliding_window turns on.
 	"is_llama_config", "max_window_layers", "pretraining_tp", "sliding_window",
 	// NeoX has a dropout for a head that is not supported here.
 	"classifier_dropout",
-	// A folder is read as it is stored, whatever these are.
+	// A folder is read as it is stored, whatever these say.
 	"dtype", "torch_dtype", "transformers_version",
 }
 
-// notKept are written by Export itself.
+// notKept are keys that Export itself writes.
 var notKept = []string{"dtype", "torch_dtype", "transformers_version", "_name_or_path"}
 
-// keep sorts the keys that nothing has read.
+// keep sorts out the keys that nothing has read.
 func (k *keys) keep(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(k.all)) {
 		checked := slices.Contains(k.checked, name)

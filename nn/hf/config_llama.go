@@ -29,8 +29,8 @@ func (k *keys) llama(qwen bool) Llama {
 	return m
 }
 
-// rope reads the rotary positions: version 5 of transformers has rope_parameters, the
-// ones before rope_theta and, where angles are scaled, rope_scaling.
+// rope reads the rotary positions: version 5 of transformers has rope_parameters, earlier
+// ones rope_theta and, if angles are scaled, rope_scaling.
 func (k *keys) rope(positions int) Rope {
 	base := k.above("rope_theta", 10000)
 	read := func(name string) (Rope, bool) {
@@ -91,7 +91,7 @@ func (k *keys) ropeOf(base float64, positions int) Rope {
 	return r
 }
 
-// keys are those of config.json.
+// keys returns the keys of config.json.
 func (m Llama) keys() map[string]any {
 	doc := map[string]any{
 		"vocab_size": m.Vocab, "hidden_size": m.D, "num_hidden_layers": m.Layers, "num_attention_heads": m.Heads,
@@ -117,7 +117,7 @@ func (m Llama) keys() map[string]any {
 	return doc
 }
 
-// keys are those of rope_scaling.
+// keys returns the keys of rope_scaling.
 func (r Rope) keys() map[string]any {
 	doc := map[string]any{"rope_type": r.Kind}
 	if r.Kind != RopeDefault {

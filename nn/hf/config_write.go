@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// JSON is the text of the model's config.json, as transformers 4 and 5 read it.
+// JSON returns the text of the model's config.json, as transformers 4 and 5 read it.
 func (c *Config) JSON() ([]byte, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (c *Config) JSON() ([]byte, error) {
 	return indented(doc)
 }
 
-// indented is JSON for people: two spaces a level, no escapes for HTML.
+// indented returns readable JSON: two spaces per level, no escapes for HTML.
 func indented(doc any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -48,7 +48,7 @@ func indented(doc any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// sizes are the keys of the model itself.
+// sizes returns the keys of the model itself.
 func (c *Config) sizes() map[string]any {
 	switch m := c.Model.(type) {
 	case NeoX:
@@ -84,7 +84,7 @@ func (c *Config) sizes() map[string]any {
 	return nil
 }
 
-// activationName is the name that transformers has for an activation.
+// activationName returns transformers' name for an activation.
 func activationName(name string) string {
 	if name == "gelu_tanh" {
 		return "gelu_pytorch_tanh"

@@ -1,6 +1,6 @@
-// Package hf builds the model architectures whose weights people keep in
-// Hugging Face model folders (config.json, safetensors or pytorch_model.bin, tokenizer): GPT-NeoX,
-// GPT-2, Llama, Qwen3, BERT and RoBERTa (of which PhoBERT is one).
+// Package hf builds the model architectures whose weights are distributed in Hugging Face model
+// folders (config.json, safetensors or pytorch_model.bin, tokenizer): GPT-NeoX, GPT-2, Llama,
+// Qwen3, BERT and RoBERTa (of which PhoBERT is one).
 //
 // It promises:
 //

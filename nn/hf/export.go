@@ -24,23 +24,23 @@ var TokenizerFiles = []string{
 	"vocab.json", "merges.txt", "vocab.txt", "bpe.codes",
 }
 
-// ExportOptions are what goes into a folder in addition to the model.
+// ExportOptions say what goes into a folder in addition to the model.
 type ExportOptions struct {
 	// TokenizerFrom is a folder whose TokenizerFiles are copied; empty for none.
 	TokenizerFrom string
 	// Files are further files by name; one of them replaces a copied one.
 	Files map[string][]byte
-	// Drop, when set, chooses tensors of the source to leave out. Any other
-	// that the model has no use for is an error.
+	// Drop, when set, selects tensors of the source to leave out. Any other that the
+	// model cannot use is an error.
 	Drop func(name string) bool
 	// ShardBytes is the maximum size of a file of weights, in bytes; 0: one file for all.
 	ShardBytes int64
 }
 
-// Export writes a model folder that transformers loads: config.json, the
-// weights of src in float32, the tokenizer (for a tokenizer.json alone also a
-// tokenizer_config.json that names it and its special tokens). dir must not exist or be empty; it
-// appears complete or not at all. The names of the files are returned.
+// Export writes a model folder that transformers loads: config.json, the weights of src in
+// float32, the tokenizer (for a tokenizer.json alone also a tokenizer_config.json that names it
+// and its special tokens). dir must not exist or be empty; it appears complete or not at all.
+// Export returns the names of the files.
 func Export(dir string, c *Config, src Source, o ExportOptions) (files []string, err error) {
 	entries, err := c.entries(src, o)
 	if err != nil {
@@ -90,8 +90,8 @@ func Export(dir string, c *Config, src Source, o ExportOptions) (files []string,
 	return files, nil
 }
 
-// entries are the tensors to be written, under the names that transformers
-// gives them: a bare model's have no prefix.
+// entries returns the tensors to be written, under transformers' names for them: those of
+// a bare model have no prefix.
 func (c *Config) entries(src Source, o ExportOptions) ([]safetensors.Entry, error) {
 	states, err := c.Weights()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Config) entries(src Source, o ExportOptions) ([]safetensors.Entry, erro
 		}
 		entries = append(entries, e)
 		for twin, of := range f.twin {
-			// Where nothing is tied, transformers reads the twin.
+			// If nothing is tied, transformers reads the twin.
 			if of == l.state.Name && !c.tied() {
 				e.Name = twin
 				entries = append(entries, e)
@@ -154,7 +154,7 @@ func emitFloat32(w io.Writer, t safetensors.Tensor) error {
 	return err
 }
 
-// files are those other than config.json and the weights.
+// files returns the files other than config.json and the weights.
 func (o ExportOptions) files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if o.TokenizerFrom != "" {

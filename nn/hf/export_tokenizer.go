@@ -10,10 +10,10 @@ const (
 	tokenizerConfigFile = "tokenizer_config.json"
 )
 
-// tokenizerConfig is the text of a tokenizer_config.json for a tokenizer.json
-// that comes without one. It makes transformers use the file as it is: otherwise it
-// builds the model type's own tokenizer from parts of the file, which need not give
-// the same ids. The special tokens are those whose ids c names.
+// tokenizerConfig returns the text of a tokenizer_config.json for a tokenizer.json that
+// comes without one. It makes transformers use the file as it is: otherwise it builds the
+// model type's own tokenizer from parts of the file, which need not give the same ids.
+// The special tokens are those whose ids c names.
 func (c *Config) tokenizerConfig(tokenizer []byte) ([]byte, error) {
 	var doc struct {
 		Added []struct {

@@ -45,8 +45,8 @@ func (m GPT2) Sizes() (tables, blocks float64) {
 
 func (m GPT2) init() graph.Init { return graph.Normal(m.InitStd) }
 
-// initProjection starts what is added to the residual stream smaller, by the
-// number of additions (ibid. section 2.3).
+// initProjection gives smaller initial weights to layers whose results are added to the
+// residual stream, by the number of additions (ibid. section 2.3).
 func (m GPT2) initProjection() graph.Init {
 	return graph.Normal(m.InitStd / math.Sqrt(2*float64(m.Layers)))
 }
@@ -72,8 +72,8 @@ func (m GPT2) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 	return x
 }
 
-// Output is the output layer's weight [Vocab, D], for the function that Hidden
-// was built into; call it outside of any scope.
+// Output is the output layer's weight [Vocab, D], for the function that Hidden was built
+// into; call it outside any scope.
 func (m GPT2) Output(b *graph.Builder) *graph.Value {
 	if m.Untied {
 		return nn.Embedding(b, "lm_head", m.Vocab, m.D, m.init())
@@ -81,7 +81,8 @@ func (m GPT2) Output(b *graph.Builder) *graph.Value {
 	return b.State(b.StateValue("transformer.wte.weight").State)
 }
 
-// Logits are those of the ids I32 [B, T] on a cache (nil for none): [B*T, Vocab].
+// Logits returns the logits of the ids I32 [B, T] on a cache (nil for none): [B*T,
+// Vocab].
 func (m GPT2) Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value {
 	return causalLogits(b, m, Input{IDs: ids, Cache: c})
 }

@@ -5,17 +5,17 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Input is what a model runs on and how.
+// Input says what a model runs on and how.
 type Input struct {
 	IDs *graph.Value // I32 [B, T]
-	// Embeds [B, T, D], when set, replace the embeddings of ids, which are then not
-	// given (causal models). The model has no table of them.
+	// Embeds [B, T, D], when set, replace the embeddings of ids, which are then absent
+	// (causal models). The model has no table of them.
 	Embeds *graph.Value
-	// Types I32 [B, T], when set, are the token types of BERT; else all are 0.
+	// Types I32 [B, T], when set, are the token types of BERT; otherwise all are 0.
 	Types *graph.Value
-	// Positions I32 [B, T], when set, are the rows of the position table that
-	// GPT2 and BERT read; else a row of ids is at positions 0, 1, 2, ... of the
-	// model (of RoBERTa: see [BERT.Pad]). GPT-NeoX has no such table.
+	// Positions I32 [B, T], when set, are the rows of the position table that GPT2 and
+	// BERT read; otherwise a row of ids is at positions 0, 1, 2, ... of the model (of
+	// RoBERTa: see [BERT.Pad]). GPT-NeoX has no such table.
 	Positions *graph.Value
 	// Lens I32 [B], when set, is how many ids of each row are real. The others
 	// are padding at its end, which no id attends to.
@@ -26,20 +26,20 @@ type Input struct {
 	Train bool
 	// Cache, when set, is written and read (causal models).
 	Cache *nn.KVCache
-	// Frozen, when set, chooses by name which weights of the model are not trained:
-	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it, nor
-	// is a causal model's own output weight ([Causal.Output]): set its role.
+	// Frozen, when set, selects by name which weights of the model are not trained: they
+	// get the role [graph.Frozen]. It never freezes what Adapt adds, nor a causal model's
+	// own output weight ([Causal.Output]): set its role.
 	Frozen func(name string) bool
-	// Adapt, when set, is called for every linear layer (but not of the output over
-	// the vocabulary) and gives what replaces its result y = W x + bias: y
-	// itself, or y plus a low-rank update, say. It is called within the layer's
-	// scope, so [graph.Builder.Layer] is the layer's full name
-	// ("roberta.encoder.layer.3.attention.self.query") and weights that it makes
-	// are named below it.
+	// Adapt, when set, is called for every linear layer (except the output over the
+	// vocabulary) and returns what replaces its result y = W x + bias: y itself, or y
+	// plus a low-rank update, say. It is called within the layer's scope, so
+	// [graph.Builder.Layer] is the layer's full name
+	// ("roberta.encoder.layer.3.attention.self.query") and weights that it declares are
+	// named below it.
 	Adapt func(b *graph.Builder, x, y *graph.Value) *graph.Value
 }
 
-// check refuses what would be ignored.
+// check refuses inputs that would be ignored.
 func (in Input) check(b *graph.Builder) {
 	switch {
 	case (in.IDs == nil) == (in.Embeds == nil):
@@ -54,7 +54,7 @@ func (in Input) check(b *graph.Builder) {
 	}
 }
 
-// freeze gives weight the role that Frozen chooses.
+// freeze gives weight the role that Frozen selects.
 func (in Input) freeze(b *graph.Builder, weight string) {
 	if v := b.StateValue(b.Path(weight)); v != nil && in.Frozen != nil && in.Frozen(v.Name) {
 		v.State.Role = graph.Frozen
@@ -71,10 +71,10 @@ func (in Input) project(b *graph.Builder, name string, x *graph.Value, out int, 
 	return in.adapt(b, name, x, nn.Linear(b, name, x, out, bias, init))
 }
 
-// abreast are linear layers over the same x as one matmul, their results side
-// by side: in training three matmuls of a third of the width take longer than one,
-// in each direction. Otherwise weights would be concatenated again for every short
-// run; and what is frozen or adapted is so layer by layer.
+// abreast computes linear layers over the same x as one matmul, their results side by
+// side: in training three matmuls of a third of the width take longer than one, in each
+// direction. Otherwise weights would be concatenated again for every short run; and
+// freezing and adapting work layer by layer.
 func (in Input) abreast(b *graph.Builder, x *graph.Value, out int, init graph.Init, names ...string) (y *graph.Value, ok bool) {
 	if !in.Train || in.Frozen != nil || in.Adapt != nil || b.Adapts() {
 		return nil, false
@@ -89,7 +89,7 @@ func (in Input) abreast(b *graph.Builder, x *graph.Value, out int, init graph.In
 	return b.Linear(x, b.Concat(0, weights...), b.Concat(0, biases...)), true
 }
 
-// conv1d is a linear layer whose weight is stored [in, out], as GPT-2's are.
+// conv1d is a linear layer whose weight is stored [in, out], like GPT-2's.
 func (in Input) conv1d(b *graph.Builder, name string, x *graph.Value, out int, init graph.Init) (y *graph.Value) {
 	b.Scope(name, func() {
 		w := b.Param("weight", init, x.Shape().Last(), out)
@@ -122,7 +122,7 @@ func (in Input) rmsNorm(b *graph.Builder, name string, x *graph.Value, eps float
 	return y
 }
 
-// rotaryState is the table of all positions of a cache, which is made once, not for
+// rotaryState is the table of all positions of a cache, which is computed once, not for
 // each token.
 func rotaryState(b *graph.Builder, c *nn.KVCache, table graph.RotaryTable) *graph.Value {
 	return b.State(&graph.State{
@@ -137,8 +137,8 @@ func (in Input) table(b *graph.Builder, name string, rows, width int, init graph
 	return t
 }
 
-// embed gives the embeddings of the ids, from the table "weight" in scope name, or
-// what replaces them.
+// embed returns the embeddings of the ids, from the table "weight" in scope name, or
+// their replacement.
 func (in Input) embed(b *graph.Builder, name string, rows, width int, init graph.Init) *graph.Value {
 	if in.Embeds == nil {
 		return b.Embedding(in.table(b, name, rows, width, init), in.IDs)
@@ -157,9 +157,9 @@ func (in Input) drop(b *graph.Builder, x *graph.Value, p float64, seed uint64) *
 	return b.Dropout(x, p, seed)
 }
 
-// attend is op with the masks of in and, while training, dropout on the
-// attention weights. qkv are the operands of op's layout; with a cache the new
-// keys and values join those of earlier positions first.
+// attend computes op with the masks of in and, while training, dropout on the attention
+// weights. qkv are the operands of op's layout; with a cache the new keys and values are
+// first appended to those of earlier positions.
 func (in Input) attend(b *graph.Builder, op graph.Attention, drop float64, seed uint64, qkv ...*graph.Value) *graph.Value {
 	if in.Cache != nil {
 		q, k, v := unpack(b, op, qkv)
@@ -181,7 +181,7 @@ func (in Input) attend(b *graph.Builder, op graph.Attention, drop float64, seed 
 	return b.Attention(op, args...)
 }
 
-// unpack gives queries, keys and values [B, T, H*K] of op's operands.
+// unpack returns the queries, keys and values [B, T, H*K] among op's operands.
 func unpack(b *graph.Builder, op graph.Attention, qkv []*graph.Value) (q, k, v *graph.Value) {
 	if op.Layout == graph.Separate {
 		return qkv[0], qkv[1], qkv[2]
@@ -196,8 +196,8 @@ func unpack(b *graph.Builder, op graph.Attention, qkv []*graph.Value) (q, k, v *
 	return part(0), part(1), part(2)
 }
 
-// positions adds the rows of a learned position table to x [B, T, D]; row
-// first is that of a sequence's first id, without in.Positions or a cache.
+// positions adds the rows of a learned position table to x [B, T, D]; row first belongs
+// to a sequence's first id, without in.Positions or a cache.
 func (in Input) positions(b *graph.Builder, table, x *graph.Value, first int) *graph.Value {
 	t, rows := x.Shape()[1], table.Shape()[0]
 	switch {
@@ -211,7 +211,8 @@ func (in Input) positions(b *graph.Builder, table, x *graph.Value, first int) *g
 	return b.Add(x, b.Slice(table, 0, first, t))
 }
 
-// rows gives the rows of a table at the positions of t new tokens on the cache, [B, t, D].
+// rows returns the rows of a table at the positions of t new tokens on the cache, [B, t,
+// D].
 func (in Input) rows(b *graph.Builder, table *graph.Value, t int) *graph.Value {
 	n, d, start := table.Shape()[0], table.Shape()[1], in.Cache.At
 	batch := start.Shape()[0]

@@ -9,7 +9,7 @@ import (
 )
 
 // Llama is the causal language model of Llama 1 to 3, SmolLM and others (Touvron et al.
-// 2023), or with QKNorm of Qwen3: RMS norms before each branch, rotary positions on whole
+// 2023), or with QKNorm Qwen3: RMS norms before each branch, rotary positions on whole
 // heads, keys and values of fewer heads than queries, a gated feed-forward layer.
 type Llama struct {
 	Vocab, D, Layers, FF int
@@ -21,7 +21,7 @@ type Llama struct {
 	Eps                      float64
 	// QKNorm norms each head of queries and of keys: the model is a Qwen3.
 	QKNorm bool
-	// AttentionBias and FFBias give the linear layers of the two branches biases.
+	// AttentionBias and FFBias add biases to the linear layers of the two branches.
 	AttentionBias, FFBias bool
 	// Tied shares the embedding with the output layer.
 	Tied    bool
@@ -87,8 +87,8 @@ func (m Llama) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 	return x
 }
 
-// Output is the output layer's weight [Vocab, D], for the function that Hidden
-// was built into; call it outside of any scope.
+// Output is the output layer's weight [Vocab, D], for the function that Hidden was built
+// into; call it outside any scope.
 func (m Llama) Output(b *graph.Builder) *graph.Value {
 	if m.Tied {
 		return b.State(b.StateValue("model.embed_tokens.weight").State)
@@ -96,12 +96,14 @@ func (m Llama) Output(b *graph.Builder) *graph.Value {
 	return nn.Embedding(b, "lm_head", m.Vocab, m.D, m.init())
 }
 
-// Logits are those of the ids I32 [B, T] on a cache (nil for none): [B*T, Vocab].
+// Logits returns the logits of the ids I32 [B, T] on a cache (nil for none): [B*T,
+// Vocab].
 func (m Llama) Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value {
 	return causalLogits(b, m, Input{IDs: ids, Cache: c})
 }
 
-// rotary is the operation that rotates so many heads of t tokens by their positions.
+// rotary returns the operation that rotates a number of heads of t tokens by their
+// positions.
 func (m Llama) rotary(b *graph.Builder, in Input, t int) func(x *graph.Value, heads int) *graph.Value {
 	op := m.Rope.table(t, m.HeadSize)
 	if c := in.Cache; c != nil {

@@ -16,15 +16,15 @@ import (
 // LoadOptions are the differences allowed between a model folder and a program. Any
 // other is a [Mismatch].
 type LoadOptions struct {
-	// New, when set, chooses which weights of the program may be missing from the
-	// folder (adapters, a further head). They keep the values they have.
+	// New, when set, selects which weights of the program may be missing from the folder
+	// (adapters, a further head). They keep the values they have.
 	New func(name string) bool
-	// NewHead allows heads to differ: weights of the program's head that the
-	// folder lacks, or has in another shape, keep the values they have, and
-	// tensors of the folder's head that the program lacks are left.
+	// NewHead allows heads to differ: weights of the program's head that the folder
+	// lacks, or has in another shape, keep their values, and tensors of the folder's head
+	// that the program lacks are ignored.
 	NewHead bool
-	// ResizeVocabulary allows another number of tokens: the rows that both have
-	// are copied, further ones keep the values they have.
+	// ResizeVocabulary allows another number of tokens: the rows that both have are
+	// copied, further ones keep their values.
 	ResizeVocabulary bool
 }
 
@@ -32,9 +32,9 @@ type LoadOptions struct {
 type Report struct {
 	// Loaded counts the weights that were copied.
 	Loaded int
-	// New are weights of the program that keep the values they had.
+	// New are weights of the program that kept their values.
 	New []string
-	// Left are tensors of the folder that the program has no use for.
+	// Left are tensors of the folder that the program does not use.
 	Left []string
 	// Buffers are tensors that are not weights, which old versions of
 	// transformers saved.
@@ -47,13 +47,13 @@ type Report struct {
 	Converted map[string]int
 }
 
-// Resize is a weight that has other rows in the program than in the folder.
+// Resize is a weight with a different number of rows in the program than in the folder.
 type Resize struct {
 	Name     string
 	From, To int
 }
 
-// Lines are the report for people, one fact a line.
+// Lines returns the report as readable lines, one fact per line.
 func (r *Report) Lines() []string {
 	lines := []string{fmt.Sprintf("loaded %s", size.Of(r.Loaded, "weight"))}
 	list := func(what string, names []string) {
@@ -79,10 +79,10 @@ type Mismatch struct {
 	Where string
 	// Missing are weights of the model that the folder lacks.
 	Missing []string
-	// Surplus are tensors of the folder that the model has no use for.
+	// Surplus are tensors of the folder that the model does not use.
 	Surplus []string
-	// Shapes are tensors of another shape, and Untied those that should repeat
-	// another one and do not, in words.
+	// Shapes describe tensors of another shape, and Untied those that should repeat
+	// another one and do not.
 	Shapes, Untied []string
 }
 
@@ -104,7 +104,7 @@ func (m *Mismatch) Error() string {
 	return fmt.Sprintf("%s does not fit the model: %s", m.Where, strings.Join(parts, "; "))
 }
 
-// enumerate lists names, of many only the first.
+// enumerate lists names, only the first ones if there are many.
 func enumerate(names []string) string {
 	const most = 8
 	if len(names) > most {
@@ -116,9 +116,9 @@ func enumerate(names []string) string {
 // Change lets change set the elements of a program's state.
 type Change func(state string, change func(elems []float32) error) error
 
-// Load copies the weights of a model folder into a program. states are those
-// of the program (weights and frozen ones are loaded, others not looked at).
-// Nothing is copied if anything does not fit.
+// Load copies the weights of a model folder into a program. states are those of the
+// program (weights and frozen ones are loaded, others ignored). Nothing is copied if
+// anything does not fit.
 func (c *Config) Load(dir string, states []*graph.State, change Change, o LoadOptions) (r *Report, err error) {
 	src, err := OpenWeights(dir)
 	if err != nil {
@@ -158,7 +158,7 @@ type link struct {
 	from  safetensors.Info
 }
 
-// copy decodes the tensor into dst, rows that only one of both has left out.
+// copy decodes the tensor into dst, leaving out rows that only one of the two has.
 func (l link) copy(src Source, dst []float32) error {
 	t, err := src.Tensor(l.from.Name)
 	if err != nil {
@@ -174,7 +174,7 @@ func (l link) copy(src Source, dst []float32) error {
 	return t.Float32s(dst[:elems])
 }
 
-// matched is what a folder's tensors are for a program.
+// matched says what a folder's tensors are to a program.
 type matched struct {
 	copies []link
 	report *Report
@@ -251,7 +251,7 @@ func (m *matched) take(s *graph.State, from safetensors.Info) {
 	}
 }
 
-// resizable reports whether a tensor differs from a weight in the number of tokens only.
+// resizable reports whether a tensor differs from a weight only in the number of tokens.
 func (f *family) resizable(s *graph.State, t safetensors.Info) bool {
 	shape := s.Type.Shape
 	return slices.Contains(f.vocab, s.Name) && len(shape) == len(t.Shape) && slices.Equal(shape[1:], t.Shape[1:])

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// blockSizes are the weights of the matrices of transformer blocks: four squares
-// for attention, two for the feed-forward layer.
+// blockSizes returns the number of weights in the matrices of transformer blocks: four
+// squares for attention, two for the feed-forward layer.
 func blockSizes(layers, d, ff int) float64 {
 	return 4*size.Float(layers, d, d) + 2*size.Float(layers, d, ff)
 }
@@ -21,8 +21,8 @@ type Model interface {
 	Check() error
 	// Positions is the longest sequence that the model takes.
 	Positions() int
-	// Sizes are the weights of the model's matrices: its tables, which are not
-	// needed if embeddings are given, and its blocks. The rest is small.
+	// Sizes are the weights of the model's matrices: its tables, which are not needed if
+	// embeddings are passed in, and its blocks. The rest is small.
 	Sizes() (tables, blocks float64)
 	// Hidden is the last hidden state [B, T, D], without a head.
 	Hidden(b *graph.Builder, in Input) *graph.Value
@@ -31,8 +31,8 @@ type Model interface {
 // Causal is a model that predicts the next token: [NeoX], [GPT2] or [Llama].
 type Causal interface {
 	Model
-	// Output is the output layer's weight [Vocab, D], for the function that
-	// Hidden was built into; call it outside of any scope.
+	// Output is the output layer's weight [Vocab, D], for the function that Hidden was
+	// built into; call it outside any scope.
 	Output(b *graph.Builder) *graph.Value
 }
 
@@ -42,8 +42,8 @@ func causalLogits(b *graph.Builder, m Causal, in Input) *graph.Value {
 	return b.Linear(b.Reshape(h, -1, h.Shape().Last()), m.Output(b), nil)
 }
 
-// Bounds on what a config.json may ask for: a graph is unrolled, so the number
-// of layers is work even where nothing is allocated.
+// Bounds on what a config.json may request: a graph is unrolled, so the number of layers
+// costs work even where nothing is allocated.
 const (
 	maxLayers = 4096
 	maxExtent = 1 << 24
@@ -74,7 +74,7 @@ func checkExtents(vocab, d, layers, heads, ff, positions int) error {
 	return nil
 }
 
-// Wrong is an invalid size of a model.
+// Wrong reports an invalid size of a model.
 type Wrong struct {
 	Key string // the setting, without its section
 	error
@@ -82,7 +82,7 @@ type Wrong struct {
 
 func wrong(key, format string, args ...any) error { return &Wrong{key, fmt.Errorf(format, args...)} }
 
-// KeyOf is the setting in a section that an error of Check is about.
+// KeyOf returns the setting in a section that an error of Check is about.
 func KeyOf(section string, err error) string {
 	if w, ok := errors.AsType[*Wrong](err); ok {
 		return section + "." + w.Key

@@ -21,16 +21,16 @@ type Source interface {
 	Tensors() []safetensors.Info
 }
 
-// place is a tensor of a source under the name that the model has for it.
+// place is a tensor of a source under the model's name for it.
 type place struct {
 	info safetensors.Info // with the source's name
-	// buffer marks what is not a weight.
+	// buffer marks a tensor that is not a weight.
 	buffer bool
 }
 
-// places gives the tensors of src by the names of the model's weights. Folders
-// of a bare model leave its scope out, and the oldest BERT folders call the weights
-// of norms gamma and beta.
+// places returns the tensors of src by the names of the model's weights. Folders of a
+// bare model leave its scope out, and the oldest BERT folders call the weights of norms
+// gamma and beta.
 func (f *family) places(src Source) (map[string]place, error) {
 	infos := src.Tensors()
 	prefix := f.base + "."
@@ -61,7 +61,7 @@ func (f *family) inHead(name string) bool {
 	return slices.ContainsFunc(f.head, func(scope string) bool { return strings.HasPrefix(name, scope) })
 }
 
-// repeats is the name of the tensor that name repeats, or empty.
+// repeats returns the name of the tensor that name repeats, or empty.
 func (f *family) repeats(name string, tied bool) string {
 	if tied && slices.Contains(f.tied, name) {
 		return f.embedding
@@ -69,9 +69,9 @@ func (f *family) repeats(name string, tied bool) string {
 	return f.twin[name]
 }
 
-// IsFolderFile reports whether name is one of the files that a model folder is
-// read from: config.json, weights as safetensors, the tokenizer. Of a
-// repository that holds the same weights in several formats, these are enough.
+// IsFolderFile reports whether name is one of the files that a model folder is read from:
+// config.json, weights as safetensors, the tokenizer. They are enough of a repository
+// that holds the same weights in several formats.
 func IsFolderFile(name string) bool {
 	return name == ConfigFile || slices.Contains(TokenizerFiles, name) || ofWeights(name, weightsName, safetensors.Suffix)
 }
@@ -97,14 +97,14 @@ const (
 	torchWeightsName = "pytorch_model"
 )
 
-// IsTorchFile reports whether name is one of torch.save's files in a model
-// folder, which are read where there are no safetensors.
+// IsTorchFile reports whether name is one of torch.save's files in a model folder, which
+// are read if there are no safetensors.
 func IsTorchFile(name string) bool {
 	return ofWeights(name, torchWeightsName, pytorch.Suffix)
 }
 
-// ofWeights reports whether name is the file of a model's weights, one of their
-// shards or the index of these.
+// ofWeights reports whether name is the file of a model's weights, one of its shards or
+// their index.
 func ofWeights(name, base, suffix string) bool {
 	shard, err := path.Match(base+"-*-of-*"+suffix, name)
 	return name == base+suffix || name == base+suffix+safetensors.IndexSuffix || err == nil && shard
@@ -116,7 +116,7 @@ type Weights interface {
 	io.Closer
 }
 
-// OpenWeights opens the tensors of a model folder: safetensors, or else
+// OpenWeights opens the tensors of a model folder: safetensors, otherwise
 // pytorch_model.bin or its shards.
 func OpenWeights(dir string) (Weights, error) {
 	m, err := safetensors.OpenModel(dir, weightsName)

@@ -74,8 +74,8 @@ func (m NeoX) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 	return x
 }
 
-// Output is the output layer's weight [Vocab, D], for the function that Hidden
-// was built into; call it outside of any scope.
+// Output is the output layer's weight [Vocab, D], for the function that Hidden was built
+// into; call it outside any scope.
 func (m NeoX) Output(b *graph.Builder) *graph.Value {
 	if m.Tied {
 		return b.State(b.StateValue("gpt_neox.embed_in.weight").State)
@@ -83,7 +83,8 @@ func (m NeoX) Output(b *graph.Builder) *graph.Value {
 	return nn.Embedding(b, "embed_out", m.Vocab, m.D, m.init())
 }
 
-// Logits are those of the ids I32 [B, T] on a cache (nil for none): [B*T, Vocab].
+// Logits returns the logits of the ids I32 [B, T] on a cache (nil for none): [B*T,
+// Vocab].
 func (m NeoX) Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value {
 	return causalLogits(b, m, Input{IDs: ids, Cache: c})
 }

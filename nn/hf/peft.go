@@ -18,7 +18,7 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// The files of an adapter in PEFT's layout.
+// Files of an adapter in PEFT's layout.
 const (
 	AdapterConfigFile  = "adapter_config.json"
 	AdapterWeightsFile = "adapter_model.safetensors"
@@ -27,18 +27,18 @@ const (
 // peftPrefix begins the names of PEFT's tensors; the name of a layer follows.
 const peftPrefix = "base_model.model."
 
-// The factors that are matrices, of which a layer with a matrix for each expert has as many.
+// The factors that are matrices; a layer with a matrix for each expert has as many of each.
 const downFactor, upFactor = ".lora.down", ".lora.up"
 
-// peftFactors are PEFT's names of the factors of an update, and ours.
+// peftFactors maps PEFT's names of the factors of an update to ours.
 var peftFactors = []struct{ theirs, ours string }{
 	{".lora_A.weight", downFactor}, {".lora_B.weight", upFactor},
 	{".lora_magnitude_vector", ".lora.magnitude"}, {".lora_magnitude_vector.weight", ".lora.magnitude"},
 }
 
 // ReadAdapter opens the adapter in PEFT's layout in dir: how its layers are updated, and
-// the weights under the names that [nn.Adapters] gives them. What would change what the
-// adapter computes and is not supported is an error.
+// the weights under the names that [nn.Adapters] gives them. An unsupported setting that
+// would change what the adapter computes is an error.
 func ReadAdapter(dir string) (*nn.Adapters, Weights, error) {
 	text, err := regular.Read(filepath.Join(dir, AdapterConfigFile), maxConfig)
 	if err != nil {
@@ -67,9 +67,9 @@ func ReadAdapter(dir string) (*nn.Adapters, Weights, error) {
 // adapterWeights are the tensors of PEFT's file under our names.
 type adapterWeights struct {
 	*safetensors.File
-	names map[string]string // theirs by ours
+	names map[string]string // our names to theirs
 	infos []safetensors.Info
-	// stacked are the layers that have a matrix for each expert.
+	// stacked are the layers with a matrix for each expert.
 	stacked map[string]bool
 }
 
@@ -136,7 +136,7 @@ func (w *adapterWeights) Tensor(name string) (safetensors.Tensor, error) {
 // [experts * rank, in] has the experts' one below the other, and B [out, rank * experts] the
 // experts' columns in turn. Ours are [experts, rank, in] and [experts, out, rank].
 
-// stackedShape is our shape of a factor of so many dimensions in PEFT's layout.
+// stackedShape returns our shape of a factor with that many dimensions in PEFT's layout.
 func stackedShape(factor string, s []int, rank int) []int {
 	if factor == downFactor {
 		return []int{s[0] / rank, rank, s[1]}
@@ -152,7 +152,8 @@ func peftShape(factor string, s []int) []int {
 	return []int{s[1], s[2] * s[0]}
 }
 
-// transposed is a matrix of elements of so many bytes with columns for rows.
+// transposed returns a matrix of elements of the given size with rows and columns
+// exchanged.
 func transposed(data []byte, rows, cols, bytes int) []byte {
 	out := make([]byte, len(data))
 	for r := range rows {
@@ -187,7 +188,7 @@ var plainOnly = []string{
 	"trainable_token_indices", "arrow_config", "kasa_config", "velora_config", "monteclora_config",
 }
 
-// parseAdapter gives with the adapters the layers that have a matrix for each expert.
+// parseAdapter returns the adapters and the layers that have a matrix for each expert.
 func parseAdapter(text []byte) (a *nn.Adapters, stacked map[string]bool, err error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -249,11 +250,12 @@ func parseAdapter(text []byte) (a *nn.Adapters, stacked map[string]bool, err err
 // AdapterBase is the model that an adapter belongs to.
 type AdapterBase struct {
 	Folder string
-	Task   string // PEFT's name of what the model is for; empty: none of those it knows
+	Task   string // PEFT's name of the model's task; empty: none that it knows
 	InOut  bool   // its linear layers are stored [in, out]
 }
 
-// WriteAdapter is [WriteAdapter] for a model of the Hugging Face layout, which peft loads it on.
+// WriteAdapter is [WriteAdapter] for a model in the Hugging Face layout, to which peft applies
+// it.
 func (c *Config) WriteAdapter(dir string, a *nn.Adapters, base string, src Source) (files []string, err error) {
 	task := map[Head]string{HeadCausal: "CAUSAL_LM", HeadClassifier: "SEQ_CLS"}[c.Head]
 	return WriteAdapter(dir, a, AdapterBase{Folder: base, Task: task, InOut: c.InOut()}, src)
@@ -261,7 +263,7 @@ func (c *Config) WriteAdapter(dir string, a *nn.Adapters, base string, src Sourc
 
 // WriteAdapter writes the adapter with the weights src, which have the names that
 // [nn.Adapters] gives them, in PEFT's layout. dir must not exist or be empty; it appears
-// complete or not at all. The names of the files are returned.
+// complete or not at all. WriteAdapter returns the names of the files.
 func WriteAdapter(dir string, a *nn.Adapters, base AdapterBase, src Source) (files []string, err error) {
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
 		return nil, fmt.Errorf("%s exists and is not empty: name a new folder", dir)
@@ -293,8 +295,8 @@ func WriteAdapter(dir string, a *nn.Adapters, base AdapterBase, src Source) (fil
 	return []string{AdapterConfigFile, AdapterWeightsFile}, durable.Place(work, dir)
 }
 
-// adapterEntries are the tensors of an adapter under PEFT's names, and the layers that
-// have one: with a matrix, or with one for each expert.
+// adapterEntries returns the tensors of an adapter under PEFT's names, and the layers
+// that have one: with a matrix, or with one for each expert.
 func adapterEntries(src Source) (entries []safetensors.Entry, layers, stacked []string, err error) {
 	for _, info := range src.Tensors() {
 		t, err := src.Tensor(info.Name)
@@ -329,9 +331,10 @@ func adapterEntries(src Source) (entries []safetensors.Entry, layers, stacked []
 	return entries, layers, stacked, nil
 }
 
-// adapterConfig is adapter_config.json. Targets that are patterns become the layers
-// that they chose, since PEFT's patterns are others; beside layers with a matrix for each
-// expert, which are no modules that PEFT knows, all do. These have no dropout in PEFT.
+// adapterConfig returns adapter_config.json. Patterns among the targets become the layers
+// that they select, since PEFT's patterns differ; so do all targets if there are layers
+// with a matrix for each expert, which PEFT does not know as modules. Those layers have
+// no dropout in PEFT.
 func (base AdapterBase) adapterConfig(a *nn.Adapters, layers, stacked []string) ([]byte, error) {
 	targets, dropout := a.Targets, a.Dropout
 	if len(stacked) > 0 || slices.ContainsFunc(targets, nn.IsPattern) {

@@ -16,7 +16,7 @@ const (
 )
 
 // Rope are the rotary positions of a [Llama]: the base of the angles, and how they are
-// stretched for texts longer than those of the model's first training.
+// stretched for texts longer than those the model was first trained on.
 //
 //   - default: not at all;
 //   - linear: all frequencies are divided by Factor (Chen et al. 2023);
@@ -33,11 +33,11 @@ type Rope struct {
 	LowFreq, HighFreq float64
 	BetaFast          float64
 	BetaSlow          float64
-	// Attention is yarn's factor of cos and sin; 0: that of the paper for Factor, or the
-	// quotient of those for MScale and MScaleAll if both are set.
+	// Attention is yarn's factor of cos and sin; 0: the paper's value for Factor, or the
+	// quotient of the values for MScale and MScaleAll if both are set.
 	Attention         float64
 	MScale, MScaleAll float64
-	// Whole has yarn's range of pairs begin and end with a whole one.
+	// Whole rounds the ends of yarn's range of pairs to whole pairs.
 	Whole bool
 }
 
@@ -70,7 +70,8 @@ func (r Rope) Check() error {
 	return nil
 }
 
-// table is the operation that makes the table of t positions for heads of so many dimensions.
+// table returns the operation that makes the table of t positions for heads of dims
+// dimensions.
 func (r Rope) table(t, dims int) graph.RotaryTable {
 	return graph.RotaryTable{T: t, Dims: dims, Base: r.Base, Scaling: r.scaling(dims)}
 }
@@ -95,11 +96,12 @@ func (r Rope) scaling(dims int) graph.RotaryScaling {
 	return s
 }
 
-// pairs are the first pair of dimensions that yarn slows down and the first that it
+// pairs returns the first pair of dimensions that yarn slows down and the first that it
 // slows down all the way.
 func (r Rope) pairs(dims int) (first, last float64) {
 	d := float64(dims)
-	// The pair that makes so many turns within the original positions.
+	// turning returns the pair that makes the given number of turns within the original
+	// positions.
 	turning := func(times float64) float64 {
 		return d * math.Log(float64(r.Original)/(times*2*math.Pi)) / (2 * math.Log(r.Base))
 	}
@@ -110,7 +112,7 @@ func (r Rope) pairs(dims int) (first, last float64) {
 	return max(first, 0), min(last, d-1)
 }
 
-// magnitude is what yarn multiplies cos and sin by.
+// magnitude returns yarn's factor of cos and sin.
 func (r Rope) magnitude() float64 {
 	of := func(scale float64) float64 {
 		if r.Factor <= 1 {

@@ -19,7 +19,7 @@ type AnswerWriter struct {
 	header []string
 }
 
-// NewAnswerWriter writes to w as jsonl or csv, with fields of the inputs to keep.
+// NewAnswerWriter writes to w as jsonl or csv. keep names fields of the inputs to copy.
 func NewAnswerWriter(w io.Writer, format string, keep []string) *AnswerWriter {
 	a := &AnswerWriter{w: bufio.NewWriter(w), keep: keep}
 	if format == "csv" {
@@ -61,7 +61,7 @@ func (a *AnswerWriter) Write(in Input, x Answer) error {
 	return a.csv.Write(values)
 }
 
-// json writes the fields in their order.
+// json writes the fields in order.
 func (a *AnswerWriter) json(row Answer) error {
 	sep := byte('{')
 	for _, f := range row {
@@ -85,7 +85,7 @@ func (a *AnswerWriter) json(row Answer) error {
 	return err
 }
 
-// Flush passes on what was written.
+// Flush writes out what is buffered.
 func (a *AnswerWriter) Flush() error {
 	if a.csv != nil {
 		a.csv.Flush()

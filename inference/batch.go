@@ -13,9 +13,9 @@ var (
 	ErrStopping = errors.New("the server is shutting down")
 )
 
-// Batcher computes the items of many goroutines together: what arrives while a
-// micro-batch is computed goes into the next one. Nothing waits for a batch to
-// fill: an item that comes alone is computed alone.
+// Batcher computes the items of many goroutines together: items that arrive while a
+// micro-batch is computed go into the next one. Nothing waits for a batch to fill: an
+// item that arrives alone is computed alone.
 type Batcher[In, Out any] struct {
 	compute func(items []In) ([]Out, error)
 	most    int
@@ -39,9 +39,9 @@ type outcome[Out any] struct {
 	err     error
 }
 
-// NewBatcher starts a batcher around compute, which it calls from one goroutine and
-// with no more requests once there are most items. waiting is how many requests may
-// wait. Close it.
+// NewBatcher starts a batcher around compute, which it calls from one goroutine; it adds
+// no more requests to a call once there are most items. waiting is how many requests may
+// wait. The caller must close it.
 func NewBatcher[In, Out any](waiting, most int, compute func(items []In) ([]Out, error)) *Batcher[In, Out] {
 	b := &Batcher[In, Out]{
 		compute: compute, most: most, queue: make(chan *job[In, Out], waiting),
@@ -51,13 +51,13 @@ func NewBatcher[In, Out any](waiting, most int, compute func(items []In) ([]Out,
 	return b
 }
 
-// Counts are how many items and micro-batches were computed.
+// Counts returns how many items and micro-batches were computed.
 func (b *Batcher[In, Out]) Counts() (items, batches int64) { return b.items.Load(), b.batches.Load() }
 
-// Waiting is how many requests wait.
+// Waiting returns how many requests wait.
 func (b *Batcher[In, Out]) Waiting() int { return len(b.queue) }
 
-// Do waits for the results of items. The error is [ErrBusy] where too many wait,
+// Do waits for the results of items. The error is [ErrBusy] if too many wait,
 // [ErrStopping] after Close.
 func (b *Batcher[In, Out]) Do(ctx context.Context, items []In) ([]Out, error) {
 	j := &job[In, Out]{ctx, items, make(chan outcome[Out], 1)}
@@ -94,7 +94,7 @@ func (b *Batcher[In, Out]) loop() {
 		case j := <-b.queue:
 			b.run(j)
 		case <-b.stop:
-			for { // what was accepted is answered
+			for { // accepted requests are answered
 				select {
 				case j := <-b.queue:
 					b.run(j)
@@ -106,13 +106,13 @@ func (b *Batcher[In, Out]) loop() {
 	}
 }
 
-// run computes a job and those that wait after it.
+// run computes a job together with those that wait after it.
 func (b *Batcher[In, Out]) run(first *job[In, Out]) {
 	var jobs []*job[In, Out]
 	var items []In
 	take := func(j *job[In, Out]) {
 		if err := j.ctx.Err(); err != nil {
-			j.answer <- outcome[Out]{nil, err} // nobody waits for it any longer
+			j.answer <- outcome[Out]{nil, err} // its caller no longer waits
 			return
 		}
 		jobs, items = append(jobs, j), append(items, j.items...)
@@ -143,7 +143,7 @@ func (b *Batcher[In, Out]) run(first *job[In, Out]) {
 	}
 }
 
-// Close answers what waits and ends.
+// Close answers waiting requests and ends.
 func (b *Batcher[In, Out]) Close() {
 	b.once.Do(func() { close(b.stop) })
 	<-b.done

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Beam is a text that is being written.
+// Beam is a text being written.
 type Beam struct {
 	Tokens []int32
 	// Score is the sum of the tokens' log probabilities.
 	Score float64
-	// Ended means that the end token follows; it is in the score.
+	// Ended means that the end token follows; the score includes it.
 	Ended bool
-	row   int // of the cache that knows it
+	row   int // of the cache that holds it
 }
 
-// mean is the score a token, by which texts are compared.
+// mean is the score per token, by which texts are compared.
 func (b *Beam) mean() float64 {
 	n := len(b.Tokens)
 	if b.Ended {
@@ -25,21 +25,21 @@ func (b *Beam) mean() float64 {
 	return b.Score / float64(max(1, n))
 }
 
-// BeamSearch writes several texts at once: the likeliest token after token with
-// one beam, else by beam search (Graves 2012), texts compared by the mean of their
-// tokens' log probabilities. Beam b of text i is row i*Beams+b of the cache.
+// BeamSearch writes several texts at once: greedily with one beam, otherwise by beam
+// search (Graves 2012), texts compared by the mean of their tokens' log probabilities.
+// Beam b of text i is row i*Beams+b of the cache.
 type BeamSearch struct {
 	Texts, Beams int
-	Longest      int   // of a text in tokens
+	Longest      int   // maximum length of a text in tokens
 	First, Last  int32 // the tokens that begin and end a text
-	// Step runs one token of every row, at a position, and gives the logits [rows, V],
+	// Step runs one token of every row, at a position, and returns the logits [rows, V],
 	// with at least Texts*Beams rows.
 	Step func(tokens []int32, position int) (logits []float32, vocab int, err error)
-	// Reorder makes row i of the cache what row parents[i] was.
+	// Reorder replaces row i of the cache by row parents[i].
 	Reorder func(parents []int32) error
 }
 
-// Find gives the best text of each.
+// Find returns the best version of each text.
 func (s *BeamSearch) Find(ctx context.Context) ([]Beam, error) {
 	open, done := make([][]Beam, s.Texts), make([][]Beam, s.Texts)
 	for i := range open {
@@ -98,7 +98,7 @@ func (s *BeamSearch) Find(ctx context.Context) ([]Beam, error) {
 	}
 	out := make([]Beam, s.Texts)
 	for i := range out {
-		// What is still open at the end counts only where nothing ended.
+		// Beams that are still open at the end count only if none ended.
 		from := done[i]
 		if len(from) == 0 {
 			from = open[i]
@@ -108,8 +108,8 @@ func (s *BeamSearch) Find(ctx context.Context) ([]Beam, error) {
 	return out, nil
 }
 
-// extend gives the likeliest continuations of a text's beams by one token, best
-// first: as many as there are beams to continue, and those that end among them.
+// extend returns the likeliest continuations of a text's beams by one token, best first:
+// as many as there are beams to continue, and those that end among them.
 func (s *BeamSearch) extend(open []Beam, logits []float32, vocab int) []Beam {
 	var all []Beam
 	for _, b := range open {

@@ -9,19 +9,19 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// decoder computes what follows texts, each in a row of its own.
+// decoder computes what follows texts, each in its own row.
 type decoder interface {
 	// prefill runs tokens of a row whose logits are not needed, and returns how
 	// many of ids it ran, fewer than all of them. With score it passes on the
 	// logits after each of those.
 	prefill(row int, ids []int32, score func(i int, logits []float32)) (n int, err error)
-	// step runs one token of each of some rows and passes on the logits after it,
-	// which are valid during the call.
+	// step runs one token in each of some rows and passes on the logits after it, which
+	// are valid during the call.
 	step(fed []fed, each func(i int, logits []float32) error) error
-	// known is how many tokens a row has, and forget removes them.
+	// known is how many tokens a row holds; forget removes them.
 	known(row int) int
 	forget(row int)
-	// show sets what comes with a row's text, until it is set again.
+	// show sets what accompanies a row's text, until it is set again.
 	show(row int, s Seen)
 	hold() (release func())
 	Close() error
@@ -33,23 +33,24 @@ type fed struct {
 	id  int32
 }
 
-// prefillTokens is how many tokens of a prompt go through the model at a time, where
-// it has as many positions.
+// prefillTokens is how many tokens of a prompt go through the model at a time, if it has
+// that many positions.
 const prefillTokens = 32
 
 // groupRows is how many rows are computed at once. Matmuls with so few rows read the
-// weights in place, a row's sums in the same order however many there are (rowDot of
-// engine/cpu): a text does not depend on its neighbors. With more rows the weights
-// would be packed again for every token, which takes longer.
+// weights in place, and a row's sums have the same order however many rows there are
+// (rowDot in engine/cpu), so a text does not depend on its neighbors. With more rows the
+// weights would be packed again for every token, which takes longer.
 const groupRows = 4
 
-// group is rows that are computed at once. Its functions are decode for its first
-// 1, 2 or 4 rows and prefill for any one of them.
+// group is a set of rows that are computed at once. Its functions are decode for its
+// first 1, 2 or 4 rows and prefill for any one of them.
 type group struct {
 	first, rows int
 	suffix      string // of the names of its functions and states
 	decodes     []decode
-	// at and lens are inputs: where each row is written, and how much of it is known.
+	// at and lens are inputs: where each row is written, and how many of its tokens are
+	// known.
 	at, lens []int32
 }
 
@@ -60,7 +61,7 @@ type decode struct {
 	ids  []int32 // its input
 }
 
-// covering is the smallest decode with a row of the group in it.
+// covering returns the smallest decode that includes a row of the group.
 func (g *group) covering(row int) *decode {
 	i := slices.IndexFunc(g.decodes, func(d decode) bool { return row < g.first+d.rows })
 	return &g.decodes[i]
@@ -74,7 +75,7 @@ type cached struct {
 	// context is how many tokens a row of the cache holds, chunk how many a prefill
 	// runs.
 	context, chunk int
-	// The inputs of prefill: its tokens, their row of the group and where they begin.
+	// Inputs of prefill: its tokens, their row in the group and where they begin.
 	ids, row, start []int32
 }
 
@@ -89,7 +90,7 @@ const (
 	outputLogits         = "logits"
 )
 
-// newCached lays out rows and builds their functions; load makes it ready.
+// newCached lays out rows and builds their functions; load makes them ready.
 func newCached(l *Language, rows, context int, scores bool) (*cached, []*graph.Func, error) {
 	d := &cached{chunk: min(prefillTokens, context), counts: make([]int, rows), context: context}
 	positions := context
@@ -131,7 +132,7 @@ func vector(b *graph.Builder, name string, n int) *graph.Value {
 	return b.Input(name, graph.T(graph.I32, n))
 }
 
-// cache is the group's, without what is computed on it.
+// cache returns the group's cache, without the rows to compute.
 func (g *group) cache(positions int) *nn.KVCache {
 	c := &nn.KVCache{Rows: g.rows, Positions: positions}
 	if g.suffix != "" {
@@ -152,8 +153,8 @@ func (g *group) build(b *graph.Builder, l *Language, positions, n int) {
 	b.Output(outputLogits, b.Cast(l.Cached.Logits(b, ids, c), graph.F32))
 }
 
-// buildPrefill builds the function that runs t tokens of a row, with their
-// logits or without.
+// buildPrefill builds the function that runs t tokens of a row, with or without their
+// logits.
 func (g *group) buildPrefill(b *graph.Builder, l *Language, positions, t int, scores bool) {
 	c := g.cache(positions)
 	c.Lens = vector(b, fmt.Sprint(inputLens, g.rows), g.rows)
@@ -170,7 +171,7 @@ func (g *group) buildPrefill(b *graph.Builder, l *Language, positions, t int, sc
 
 func (d *cached) known(row int) int { return d.counts[row] }
 func (d *cached) forget(row int)    { d.counts[row] = 0 }
-func (d *cached) show(int, Seen)    {} // a model on a cache reads text only
+func (d *cached) show(int, Seen)    {} // a model on a cache reads only text
 func (d *cached) hold() func()      { return d.x.Hold() }
 func (d *cached) Close() error      { return d.x.Close() }
 
@@ -217,7 +218,7 @@ func (d *cached) prefill(row int, ids []int32, score func(i int, logits []float3
 		return 0, err
 	}
 	d.counts[row] += d.chunk
-	if score == nil { // the inputs are written again next
+	if score == nil { // the inputs are overwritten next
 		return d.chunk, d.x.Sync()
 	}
 	logits, err := d.x.OutputF32(fn, outputLogits)
@@ -254,8 +255,8 @@ func (d *cached) step(list []fed, each func(i int, logits []float32) error) erro
 	return nil
 }
 
-// run runs a decode of a group and gives the logits of all its rows. Those that are
-// not fed write after their last token, where their next one goes.
+// run runs a decode of a group and returns the logits of all its rows. Those that are not
+// fed write after their last token, where their next one goes.
 func (d *cached) run(g *group, f *decode, list []fed) ([]float32, error) {
 	for i := range g.at {
 		g.at[i], g.lens[i] = int32(d.counts[g.first+i]), 1
@@ -271,7 +272,7 @@ func (d *cached) run(g *group, f *decode, list []fed) ([]float32, error) {
 	return d.x.OutputF32(f.name, outputLogits)
 }
 
-// newDecoder plans a decoder and loads it, once ready accepts its program. One
+// newDecoder plans a decoder and loads it, once ready accepts its program. A decoder
 // without a cache has the given variants of the model.
 func newDecoder(l *Language, rows, context int, scores bool, variants []variant, on engine.Backend, ready func(p *engine.Program) error) (decoder, error) {
 	if l.Cached == nil {

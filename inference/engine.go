@@ -18,26 +18,26 @@ import (
 type EngineOptions struct {
 	// Rows is how many texts are written at once; 0: as many as fit, up to 8.
 	Rows int
-	// Context is how many tokens a text has at most, prompt included; 0: as many as
+	// Context is the maximum length of a text in tokens, prompt included; 0: as long as
 	// the model was made for.
 	Context int
 	// Waiting is how many texts may wait for a row.
 	Waiting int
-	// Target is where the memory is that all of it is planned for.
+	// Target is the memory that the engine is planned for.
 	Target plan.Target
 }
 
-// Plan is what an engine needs, to the byte but for the allowance of the process.
+// Plan is what an engine needs, exact to the byte except for the process's allowance.
 type Plan struct {
 	Rows    int   `json:"rows"`
 	Context int   `json:"context"`
 	Cache   int64 `json:"cache_bytes"`
 	Total   int64 `json:"planned_total_bytes"`
-	// Capacity is what there is; 0: unknown.
+	// Capacity is the memory available; 0: unknown.
 	Capacity int64 `json:"capacity_bytes"`
 }
 
-// DoesNotFit is the refusal of an engine that needs more memory than there is.
+// DoesNotFit refuses an engine that needs more memory than is available.
 type DoesNotFit struct{ Plan }
 
 // ExitCode is 3: does not fit.
@@ -51,21 +51,21 @@ func (e *DoesNotFit) Error() string {
 // TextRequest asks for a text.
 type TextRequest struct {
 	Prompt []int32 // at least one token
-	Seen   Seen    // what comes with it, from [Language.Decode]
-	Tokens int     // most to write
+	Seen   Seen    // what accompanies it, from [Language.Decode]
+	Tokens int     // maximum to write
 	Sampling
 	// Stop ends the text before the first of these strings.
 	Stop []string
-	// Logprobs, when set, asks for probabilities, with so many alternatives.
+	// Logprobs, when set, requests probabilities, with that many alternatives.
 	Logprobs *int
-	// ScorePrompt asks for those of the prompt's tokens too.
+	// ScorePrompt requests those of the prompt's tokens too.
 	ScorePrompt bool
 }
 
 // TextEvent is something that happened to one of the texts of a request.
 type TextEvent struct {
 	Text int // its number
-	// Prompt means that the pieces are the prompt's.
+	// Prompt means that the pieces belong to the prompt.
 	Prompt bool
 	Pieces []Piece
 	// Finish is why the text is complete, empty before; Written is how many tokens
@@ -82,13 +82,13 @@ type Finish string
 // The reasons.
 const (
 	FinishStop   Finish = "stop"   // the end of the document, or a stop string
-	FinishLength Finish = "length" // as many tokens as were asked for
+	FinishLength Finish = "length" // the requested number of tokens
 )
 
-// Engine writes many texts at once: each takes a row of the cache when one is free
-// and leaves it to the next when it ends, while others continue.
+// Engine writes many texts at once: each takes a row of the cache when one is free and
+// frees it when it ends, while others continue.
 //
-// A text depends on its request alone.
+// A text depends only on its request.
 type Engine struct {
 	Language *Language
 	Plan     Plan
@@ -104,18 +104,18 @@ type Engine struct {
 	stopping bool
 
 	counts struct{ texts, tokens, steps int64 } // under mu
-	// media is the memory of what came with the texts that are not finished.
+	// media is the memory of what accompanies unfinished texts.
 	media atomic.Int64
 }
 
-// mostMedia bounds the memory of what comes with texts, all requests together.
+// mostMedia bounds the memory of what accompanies texts, over all requests.
 const mostMedia = 256 << 20
 
-// mostRows is how many rows an engine has unless more are requested.
+// mostRows is how many rows an engine has unless the options say otherwise.
 const mostRows = 8
 
 // NewEngine plans an engine and starts it. A plan that does not fit is refused with a
-// *[DoesNotFit] before anything is allocated. Close it.
+// *[DoesNotFit] before anything is allocated. The caller must close the engine.
 func NewEngine(l *Language, opt EngineOptions, on engine.Backend) (*Engine, error) {
 	switch positions := l.Positions(); {
 	case opt.Context == 0:
@@ -144,7 +144,7 @@ func NewEngine(l *Language, opt EngineOptions, on engine.Backend) (*Engine, erro
 	return e, nil
 }
 
-// plan counts what the program needs and refuses what does not fit.
+// plan counts what the program needs and refuses a plan that does not fit.
 func (e *Engine) plan(p *engine.Program, rows int, on engine.Backend) error {
 	workspace, err := on.Workspace(p)
 	if err != nil {
@@ -163,7 +163,7 @@ func (e *Engine) plan(p *engine.Program, rows int, on engine.Backend) error {
 	return nil
 }
 
-// Close finishes what was accepted, ends and frees the model.
+// Close finishes accepted texts, ends and frees the model.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.stopping = true
@@ -173,8 +173,8 @@ func (e *Engine) Close() error {
 	return e.d.Close()
 }
 
-// Counts are how many texts were written, how many tokens were drawn for them and in
-// how many steps, and how many texts are being written and wait now.
+// Counts returns how many texts were written, how many tokens were drawn for them and in
+// how many steps, and how many texts are currently being written or waiting.
 func (e *Engine) Counts() (texts, tokens, steps int64, running, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,10 +186,9 @@ func (e *Engine) Counts() (texts, tokens, steps int64, running, waiting int) {
 	return e.counts.texts, e.counts.tokens, e.counts.steps, running, len(e.waiting)
 }
 
-// Write requests texts, all of them or none. Their events come in order of each text
-// until it is finished; the channel is closed after the last. A text whose ctx ends
-// leaves its row at once. The error is [ErrBusy] where too many texts wait,
-// [ErrStopping] after Close.
+// Write requests texts, all of them or none. Each text's events come in order until it is
+// finished; the channel is closed after the last. A text whose ctx ends leaves its row at
+// once. The error is [ErrBusy] if too many texts wait, [ErrStopping] after Close.
 func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEvent, error) {
 	room := 0
 	for i := range texts {
@@ -202,7 +201,7 @@ func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEve
 		}
 		room += r.Tokens + 3
 	}
-	// There is room for every event that can come, so the engine never waits.
+	// There is room for every possible event, so the engine never waits.
 	c := &call{ctx: ctx, events: make(chan TextEvent, room), open: len(texts), held: &e.media}
 	if len(texts) > 0 {
 		c.media = texts[0].Seen.bytes() // the texts of a request share it
@@ -225,7 +224,7 @@ func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEve
 	return c.events, nil
 }
 
-// free is how many rows are free.
+// free returns how many rows are free.
 func (e *Engine) free() (n int) {
 	for _, w := range e.rows {
 		if w == nil {
@@ -267,8 +266,8 @@ func (e *Engine) loop() {
 	}
 }
 
-// admit drops the texts that nobody waits for any longer, and gives free rows to the
-// others in the order they came. It is called with the lock held.
+// admit drops the texts whose callers no longer wait, and gives free rows to the others
+// in order of arrival. It is called with the lock held.
 func (e *Engine) admit() {
 	e.waiting = slices.DeleteFunc(e.waiting, func(w *writing) bool {
 		err := w.call.ctx.Err()

@@ -18,7 +18,8 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// languages are a model on a cache, in both formats of its matrices, and one without.
+// languages returns a model on a cache, with its matrices in both formats, and one
+// without a cache.
 func languages(t *testing.T) map[string]*Language {
 	t.Helper()
 	tok := byteTokens(t)
@@ -47,7 +48,7 @@ func newTestEngine(t *testing.T, l *Language, opt EngineOptions) *Engine {
 	return e
 }
 
-// result is everything reported about a text.
+// result is everything that was reported about a text.
 type result struct {
 	prompt, pieces []Piece
 	finish         Finish
@@ -196,7 +197,7 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
-// A row is freed when nobody waits for its text, and the next in line gets it.
+// A row is freed when its text's caller no longer waits, and the next in line gets it.
 func TestLeftTexts(t *testing.T) {
 	l := languages(t)["cache"]
 	e := newTestEngine(t, l, EngineOptions{Rows: 1})
@@ -248,7 +249,8 @@ func TestLeftTexts(t *testing.T) {
 	}
 }
 
-// One text too many is refused, and after the end all are; what was accepted is written.
+// One text too many is refused, and all are refused after the end; accepted ones are
+// written.
 func TestEngineRefuses(t *testing.T) {
 	l := languages(t)["cache"]
 	e, err := NewEngine(l, EngineOptions{Rows: 1, Waiting: 2}, backend.CPU(1))

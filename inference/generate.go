@@ -17,12 +17,14 @@ type Generator struct {
 	seen Seen
 }
 
-// NewGenerator makes a language model ready to write on a device. Close it.
+// NewGenerator makes a language model ready to write on a device. The caller must close
+// it.
 func NewGenerator(l *Language, on engine.Backend) (*Generator, error) {
 	return NewMediaGenerator(l, nil, on)
 }
 
-// NewMediaGenerator is NewGenerator for texts that come with what [Language.Decode] gave.
+// NewMediaGenerator is NewGenerator for texts accompanied by what [Language.Decode]
+// returned.
 func NewMediaGenerator(l *Language, seen Seen, on engine.Backend) (*Generator, error) {
 	d, err := newDecoder(l, 1, l.Positions(), false, l.variants(seen == nil, seen != nil), on, nil)
 	if err != nil {
@@ -35,7 +37,8 @@ func NewMediaGenerator(l *Language, seen Seen, on engine.Backend) (*Generator, e
 // Close frees the model.
 func (g *Generator) Close() error { return g.d.Close() }
 
-// start are the tokens of a prompt; of an empty one, the token that documents start after.
+// start returns the tokens of a prompt; for an empty one, the token that documents begin
+// after.
 func (l *Language) start(prompt string) ([]int32, error) {
 	if l.Prompt != nil {
 		var err error
@@ -54,7 +57,7 @@ func (l *Language) start(prompt string) ([]int32, error) {
 	return []int32{eos}, nil
 }
 
-// Generate continues prompt, writing text to w as it comes, prompt included. It
+// Generate continues prompt, writing text to w as it is generated, prompt included. It
 // ends after a number of tokens or at the end of a document.
 func (g *Generator) Generate(ctx context.Context, prompt string, tokens int, how Sampling, w io.Writer) (written int, err error) {
 	defer token.Catch(&err)
@@ -95,8 +98,8 @@ func (g *Generator) Generate(ctx context.Context, prompt string, tokens int, how
 	return written, err
 }
 
-// feed appends ids to the text and gives the logits after the last, valid until
-// the next run.
+// feed appends ids to the text and returns the logits after the last, valid until the
+// next run.
 func (g *Generator) feed(ctx context.Context, ids []int32) (logits []float32, err error) {
 	for {
 		if err := ctx.Err(); err != nil {

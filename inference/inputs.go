@@ -16,8 +16,8 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// renamed is a record whose text is in another field than the predictor asks for,
-// or that came by standard input.
+// renamed is a record whose text is in another field than the predictor requires, or that
+// came from standard input.
 type renamed struct {
 	Input
 	ask, field string
@@ -59,17 +59,18 @@ func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
 
 // Sources are where inputs come from.
 type Sources struct {
-	// Files are read, or where there are none In: lines of text, or records in the
-	// format of that name.
+	// Files are read or, if there are none, In: lines of text, or records in the format
+	// named Format.
 	Files    []string
 	In       io.Reader
 	Format   string
 	NoHeader bool
-	// TextField is the field that stands for the one that is asked for; empty: that.
+	// TextField is the field to use instead of the one that the predictor requires;
+	// empty: that one.
 	TextField string
 }
 
-// All streams the inputs for a predictor that asks for a field.
+// All streams the inputs for a predictor that requires a field.
 func (p *Sources) All(ctx context.Context, field string) iter.Seq2[Input, error] {
 	return func(yield func(Input, error) bool) {
 		if len(p.Files) == 0 && (p.Format == "" || p.Format == "lines") {
@@ -130,7 +131,7 @@ func spool(in io.Reader) (path string, remove func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { _ = os.RemoveAll(dir) } // the next process that has something to keep there tries again
+	remove = func() { _ = os.RemoveAll(dir) } // if this fails, the next process that spools tries again
 	f, err := regular.Create(filepath.Join(dir, "stdin"))
 	if err == nil {
 		_, err = io.Copy(f, in)

@@ -10,8 +10,8 @@ import (
 
 // Language is a causal language model with the weights of a checkpoint.
 type Language struct {
-	// Cached is the graph of a model that can run on a key-value cache, Uncached of
-	// one that cannot; one of them is set.
+	// Cached is the graph of a model that can run on a key-value cache, Uncached that of
+	// one that cannot; exactly one of them is set.
 	Cached   Cached
 	Uncached Uncached
 	// Tokenizer is the codec between text and tokens.
@@ -20,20 +20,20 @@ type Language struct {
 	Weights string
 	// Open, when set, opens the weights instead.
 	Open func() (Weights, error)
-	// Prompt, when set, is the text that the model is given for one to be answered.
+	// Prompt, when set, returns the text that the model gets as a prompt to answer text.
 	Prompt func(text string) (string, error)
 	// Store is the format that matrices are kept in; arithmetic is float32.
 	Store graph.DType
-	// Fill, when set, fills in weights that are not trained and that Weights
-	// therefore lacks, before the others.
+	// Fill, when set, fills in weights that are not trained and therefore missing from
+	// Weights, before the others.
 	Fill func(x *engine.Executable) error
-	// Media, when set, may come with the text of an Uncached model.
+	// Media, when set, describes what may accompany the text of an Uncached model.
 	Media *Media
 }
 
 // Cached is a graph that computes new tokens on a cache of the earlier ones.
 type Cached interface {
-	// Logits of the new tokens ids I32 [n, T]: [n*T, V].
+	// Logits returns the logits of the new tokens ids I32 [n, T]: [n*T, V].
 	Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value
 	// Positions is the longest sequence the model was made for.
 	Positions() int
@@ -41,7 +41,8 @@ type Cached interface {
 
 // Uncached is a graph that reads the whole text for every token.
 type Uncached interface {
-	// Logits of the token at position last I32 [1] of the ids I32 [1, T]: [1, V].
+	// Logits returns the logits of the token at position last I32 [1] of the ids I32 [1,
+	// T]: [1, V].
 	Logits(b *graph.Builder, ids, last *graph.Value) *graph.Value
 	// Positions is the longest sequence the model was made for.
 	Positions() int

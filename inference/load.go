@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Load compiles functions in float32 without a backward half, loads them on a
-// device and has fill set the weights.
+// Load compiles functions in float32 without a backward half, loads them on a device and
+// calls fill to set the weights.
 func Load(on engine.Backend, fill func(x *engine.Executable) error, funcs ...*graph.Func) (*engine.Executable, error) {
 	p, err := compile(on, funcs)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Media is what may come with a text of a multimodal model.
+// Media describes what may accompany a text for a multimodal model.
 type Media struct {
-	// Files is how many files each kind of media has. A text comes with all kinds or
-	// with none, as in training.
+	// Files is how many files each kind of media has. A text is accompanied by all kinds
+	// or by none, as in training.
 	Files map[string]int
 	// Decode turns the files of a kind into the input of that name, as in training.
 	Decode func(kind string, files []MediaFile) ([]float32, error)
-	// Logits are those of Uncached for a text with media, whose inputs it declares.
+	// Logits is Uncached's Logits for a text with media, whose inputs it declares.
 	Logits func(b *graph.Builder, ids, last *graph.Value) *graph.Value
 }
 
@@ -28,7 +28,7 @@ type MediaFile struct {
 	io.ReadSeeker
 }
 
-// Seen is what comes with a text: the inputs of a program by name.
+// Seen is what accompanies a text: the inputs of a program by name.
 type Seen map[string][]float32
 
 // bytes is the memory that s takes.
@@ -39,7 +39,7 @@ func (s Seen) bytes() (n int64) {
 	return n
 }
 
-// MediaError refuses what was sent with a text.
+// MediaError refuses what was sent along with a text.
 type MediaError struct {
 	Kind string
 	Err  error
@@ -47,10 +47,10 @@ type MediaError struct {
 
 func (e *MediaError) Error() string { return e.Kind + ": " + e.Err.Error() }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *MediaError) Unwrap() error { return e.Err }
 
-// Decode decodes what comes with a text; nil if there is nothing. The error is a
+// Decode decodes what accompanies a text; nil if nothing does. The error is a
 // *[MediaError].
 func (l *Language) Decode(files map[string][]MediaFile) (Seen, error) {
 	if len(files) == 0 {
@@ -86,8 +86,8 @@ func (l *Language) Decode(files map[string][]MediaFile) (Seen, error) {
 	return seen, nil
 }
 
-// opening is the token before a prompt that comes with media: texts with media are whole
-// documents, which begin after the end of another.
+// opening returns the token before a prompt accompanied by media: texts with media are
+// whole documents, which begin after the end of another.
 func (l *Language) opening(prompt []int32, s Seen) []int32 {
 	eos, ok := l.Tokenizer.Special(token.EOS)
 	if !ok || s == nil || prompt[0] == eos {
@@ -96,7 +96,7 @@ func (l *Language) opening(prompt []int32, s Seen) []int32 {
 	return []int32{eos}
 }
 
-// Length is how many tokens a prompt has for the model.
+// Length returns how many tokens a prompt has for the model.
 func (l *Language) Length(prompt []int32, s Seen) int {
 	if len(prompt) == 0 {
 		return 0
@@ -104,19 +104,19 @@ func (l *Language) Length(prompt []int32, s Seen) int {
 	return len(l.opening(prompt, s)) + len(prompt)
 }
 
-// variant is the model for texts alone, or for texts with media.
+// variant is the model for plain texts, or for texts with media.
 type variant struct {
-	name   string // begins those of its functions
+	name   string // prefix of its functions' names
 	logits func(b *graph.Builder, ids, last *graph.Value) *graph.Value
 }
 
-// The names of the variants.
+// Names of the variants.
 const (
 	textVariant  = "window"
 	mediaVariant = "media"
 )
 
-// variants are those of a model without a cache that are wanted.
+// variants returns the required variants of a model without a cache.
 func (l *Language) variants(text, media bool) (out []variant) {
 	if l.Uncached != nil && text {
 		out = append(out, variant{textVariant, l.Uncached.Logits})

@@ -7,9 +7,9 @@ import (
 
 // Input is what a model is applied to: a data.Record, say.
 type Input interface {
-	// Text is a field that holds text.
+	// Text returns a field that holds text.
 	Text(field string) (string, error)
-	// Where names the input for a person.
+	// Where identifies the input to a person.
 	Where() string
 }
 
@@ -28,15 +28,15 @@ type Predictor interface {
 	Batch() int
 	// TextField is the field that holds the text.
 	TextField() string
-	// Predict gives the answer to each input, in order.
+	// Predict returns the answer to each input, in order.
 	Predict(ctx context.Context, inputs []Input) ([]Answer, error)
-	// Remark is what a user should know about the answers; empty: nothing.
+	// Remark is something that users should know about the answers; empty: nothing.
 	Remark() string
 	Close() error
 }
 
-// PredictAll answers inputs in order, as many at a time as suits the predictor, and
-// returns how many there were.
+// PredictAll answers inputs in order, batched as suits the predictor, and returns how
+// many there were.
 func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error], to *AnswerWriter) (n int, err error) {
 	batch := make([]Input, 0, p.Batch())
 	flush := func() error {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Sampling is how tokens are drawn.
+// Sampling says how tokens are drawn.
 type Sampling struct {
 	Temperature float64 // 0: always the likeliest
 	TopK        int     // 0: from all
@@ -27,7 +27,7 @@ func newSampler(s Sampling) *sampler {
 	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, s.Choice))}
 }
 
-// descending maps numbers to keys that ascend where the numbers descend.
+// descending maps numbers to keys in descending order of the numbers.
 func descending(v float32) uint64 {
 	if v == 0 {
 		v = 0 // of either sign
@@ -39,7 +39,7 @@ func descending(v float32) uint64 {
 	return uint64(bits)
 }
 
-// next draws a token by its logits.
+// next draws a token from the logits.
 func (s *sampler) next(logits []float32) int32 {
 	best := 0
 	for i, v := range logits {
@@ -87,7 +87,7 @@ func (s *sampler) next(logits []float32) int32 {
 	return int32(uint32(s.order[n-1]))
 }
 
-// Likeliest are the ids of the n greatest logits, greatest first.
+// Likeliest returns the ids of the n greatest logits, greatest first.
 func Likeliest(logits []float32, n int) []int32 {
 	var top []int32
 	for i, x := range logits {
@@ -106,7 +106,7 @@ func Likeliest(logits []float32, n int) []int32 {
 	return top
 }
 
-// LogSumExp is the logarithm of the sum of the logits' exponentials: a logit minus
+// LogSumExp returns the logarithm of the sum of the logits' exponentials: a logit minus
 // it is the logarithm of a probability.
 func LogSumExp(logits []float32) float64 {
 	top := float64(slices.Max(logits))

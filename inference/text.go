@@ -7,10 +7,10 @@ import (
 // Piece is a token of a text.
 type Piece struct {
 	Token int32
-	// Text is what the token adds to the text: nothing where a character is not complete.
+	// Text is what the token adds to the text: nothing if a character is incomplete.
 	Text string
-	// Logprob is the logarithm of the token's probability after those before it, where
-	// that was asked for and there are any, and Top are the likeliest tokens there.
+	// Logprob is the log-probability of the token given those before it, if requested and
+	// if there are any, and Top are the likeliest tokens there.
 	Logprob *float64
 	Top     []Likely
 }
@@ -21,8 +21,8 @@ type Likely struct {
 	Logprob float64
 }
 
-// score fills in the probabilities of a piece by the logits that its token was
-// drawn from, with the n likeliest.
+// score fills in the probabilities of a piece from the logits that its token was drawn
+// from, with the n likeliest.
 func (p *Piece) score(logits []float32, n int) {
 	norm := LogSumExp(logits)
 	at := func(id int32) float64 { return float64(logits[id]) - norm }
@@ -33,7 +33,7 @@ func (p *Piece) score(logits []float32, n int) {
 	}
 }
 
-// Pieces are tokens as a text, without probabilities.
+// Pieces returns tokens as text, without probabilities.
 func (l *Language) Pieces(ids []int32) []Piece {
 	stream := l.Tokenizer.Stream(false)
 	out := make([]Piece, len(ids))
@@ -46,8 +46,8 @@ func (l *Language) Pieces(ids []int32) []Piece {
 	return out
 }
 
-// Encode returns the tokens of a prompt; of an empty one, the token that documents
-// start after.
+// Encode returns the tokens of a prompt; for an empty one, the token that documents begin
+// after.
 func (l *Language) Encode(prompt string) (ids []int32, err error) {
 	defer token.Catch(&err)
 	return l.start(prompt)

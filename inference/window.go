@@ -11,15 +11,15 @@ import (
 // shortestWindow is the length of the smallest window.
 const shortestWindow = 32
 
-// uncached is a decoder for models without a cache. The model is compiled for
-// windows of several lengths, and each token is computed in the smallest that fits
-// the text: being causal, the model does not see what follows. Rows take turns: a
-// window is a micro-batch of its own.
+// uncached is a decoder for models without a cache. The model is compiled for windows of
+// several lengths, and each token is computed in the smallest that fits the text: being
+// causal, the model does not see what follows. Rows take turns: each window is its own
+// micro-batch.
 type uncached struct {
 	x       *engine.Executable
 	windows []int // ascending
 	texts   [][]int32
-	seen    []Seen // what comes with the text of each row
+	seen    []Seen // what accompanies the text of each row
 }
 
 func newUncached(l *Language, rows, context int, variants []variant, on engine.Backend, ready func(p *engine.Program) error) (*uncached, error) {
@@ -48,7 +48,8 @@ func newUncached(l *Language, rows, context int, variants []variant, on engine.B
 	return d, nil
 }
 
-// window is the name of a variant's function for a length, and windowIDs that of its tokens.
+// window returns the name of a variant's function for a length, windowIDs the name of its
+// tokens.
 func window(variant string, n int) string { return fmt.Sprint(variant, n) }
 func windowIDs(n int) string              { return fmt.Sprint("ids.window", n) }
 
@@ -58,7 +59,7 @@ func (d *uncached) show(row int, s Seen) { d.seen[row] = s }
 func (d *uncached) hold() func()         { return d.x.Hold() }
 func (d *uncached) Close() error         { return d.x.Close() }
 
-// prefill has nothing to compute for all but the last token, unless each is to be scored.
+// prefill has nothing to compute except for the last token, unless each is to be scored.
 func (d *uncached) prefill(row int, ids []int32, score func(i int, logits []float32)) (int, error) {
 	if score != nil {
 		return 0, nil

@@ -15,10 +15,10 @@ type call struct {
 	events chan TextEvent
 	open   int // texts that are not finished
 	media  int64
-	held   *atomic.Int64 // media is counted there until the last text is finished
+	held   *atomic.Int64 // counts media until the last text is finished
 }
 
-// writing is a text that waits or is written.
+// writing is a text that waits or is being written.
 type writing struct {
 	TextRequest
 	l      *Language
@@ -26,8 +26,8 @@ type writing struct {
 	number int
 	// pending are the tokens that the model has not run, at least one.
 	pending []int32
-	// prompt is what is scored of the prompt, with the probabilities of the first
-	// scored pieces; nil if nothing is.
+	// prompt holds the prompt's scored pieces, with the probabilities of the first ones;
+	// nil if nothing is scored.
 	prompt  []Piece
 	scored  int
 	written int
@@ -48,7 +48,8 @@ func newWriting(l *Language, c *call, number int, r TextRequest) *writing {
 	return w
 }
 
-// scorer takes the logits after each token of the prompt; nil: they are not needed.
+// scorer returns the function that receives the logits after each token of the prompt;
+// nil: they are not needed.
 func (w *writing) scorer() func(i int, logits []float32) {
 	if w.prompt == nil {
 		return nil
@@ -61,8 +62,8 @@ func (w *writing) scorer() func(i int, logits []float32) {
 	}
 }
 
-// take continues with the logits after the first of the pending tokens. It gives the
-// last event of a text that is finished with them, nil of one that is not.
+// take continues with the logits after the first of the pending tokens. It returns the
+// last event of a text that is finished by them, otherwise nil.
 func (w *writing) take(logits []float32) (last *TextEvent) {
 	if score := w.scorer(); score != nil {
 		score(0, logits)
@@ -129,8 +130,8 @@ func (w *writing) end(e *TextEvent) {
 	}
 }
 
-// stopper cuts a text at the first of some strings. It holds back what may be the
-// beginning of one, and tokens until there is text after them, or with them.
+// stopper cuts a text at the first of several strings. It holds back text that may be the
+// beginning of one, and tokens until there is text after or with them.
 type stopper struct {
 	stop []string
 	text string // of held
@@ -140,7 +141,7 @@ type stopper struct {
 // add takes the next piece.
 func (s *stopper) add(p Piece) { s.held, s.text = append(s.held, p), s.text+p.Text }
 
-// certain gives the pieces that are certain, and whether the text ends with them; last
+// certain returns the pieces that are certain, and whether the text ends with them; last
 // means that nothing follows.
 func (s *stopper) certain(last bool) (out []Piece, ended bool) {
 	first := -1
@@ -171,7 +172,7 @@ func (s *stopper) certain(last bool) (out []Piece, ended bool) {
 	return out, false
 }
 
-// begun is how many bytes at the end of the text may begin a string that ends it.
+// begun returns how many bytes at the end of the text may begin a stop string.
 func (s *stopper) begun() (most int) {
 	for _, stop := range s.stop {
 		for n := min(len(stop)-1, len(s.text)); n > most; n-- {
@@ -183,7 +184,7 @@ func (s *stopper) begun() (most int) {
 	return most
 }
 
-// cut gives the pieces of the first n bytes.
+// cut returns the pieces of the first n bytes.
 func (s *stopper) cut(n int) (out []Piece) {
 	for _, p := range s.held {
 		if n <= 0 {

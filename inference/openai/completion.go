@@ -60,7 +60,7 @@ type logprobs struct {
 	Offsets  []int                `json:"text_offset"`
 }
 
-// newChoice is the choice with a number. It begins with the prompt if that is to be
+// newChoice returns the choice with a number. It begins with the prompt if that is to be
 // echoed, unless the prompt comes in pieces.
 func newChoice(q *request, number int) *choice {
 	c := &choice{Index: number}
@@ -72,7 +72,7 @@ func newChoice(q *request, number int) *choice {
 	return c
 }
 
-// add adds what was written.
+// add adds newly written pieces.
 func (c *choice) add(l *inference.Language, q *request, v inference.TextEvent) {
 	for _, p := range v.Pieces {
 		c.Text += p.Text
@@ -91,7 +91,7 @@ func (c *choice) add(l *inference.Language, q *request, v inference.TextEvent) {
 
 func (x *logprobs) add(l *inference.Language, p inference.Piece, offset int) {
 	own := tokenText(l, p.Token)
-	var top map[string]float64 // null for a first token, which nothing was before
+	var top map[string]float64 // null for a first token, which follows nothing
 	if p.Logprob != nil {
 		top = map[string]float64{own: *p.Logprob}
 		for _, t := range p.Top {
@@ -102,7 +102,8 @@ func (x *logprobs) add(l *inference.Language, p inference.Piece, offset int) {
 	x.Top, x.Offsets = append(x.Top, top), append(x.Offsets, offset)
 }
 
-// tokenText is a token by itself: bytes that are not text are written as OpenAI does.
+// tokenText returns the text of a single token: bytes that are not text are written as
+// OpenAI does.
 func tokenText(l *inference.Language, id int32) string {
 	raw := l.Tokenizer.TokenBytes(id)
 	if utf8.Valid(raw) {

@@ -14,14 +14,14 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// mediaField is the field, of ours, with what comes with the prompts of a request: an
-// object of a data URL, or an array of them, by kind.
+// mediaField is our own field for what accompanies the prompts of a request: an object
+// whose values are a data URL or an array of them, by kind.
 const mediaField = "media"
 
 // mostFiles bounds the files of a kind.
 const mostFiles = 256
 
-// media reads what comes with the prompts.
+// media reads what accompanies the prompts.
 func (s *Service) media(f fields, q *request) error {
 	var kinds map[string]json.RawMessage
 	if err := f.take(mediaField, "an object of data URLs by kind", &kinds); err != nil {
@@ -56,7 +56,7 @@ func (s *Service) media(f fields, q *request) error {
 	return err
 }
 
-// dataURL is the content of data:TYPE;base64,CONTENT. The declared type is ignored:
+// dataURL returns the content of data:TYPE;base64,CONTENT. The declared type is ignored:
 // the content decides.
 func dataURL(url string) ([]byte, error) {
 	head, content, ok := strings.Cut(url, ",")

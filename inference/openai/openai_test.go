@@ -131,7 +131,7 @@ func (r *running) sendUntil(ctx context.Context, t *testing.T, method, path, bod
 	return &answer{res.StatusCode, res.Header, res.Body}
 }
 
-// body is a request with a model, a prompt and what is given besides.
+// body is a request with a model, a prompt and the given extra fields.
 func body(t *testing.T, more map[string]any) string {
 	t.Helper()
 	q := map[string]any{"model": "small", "prompt": "hello", "max_tokens": 12, "temperature": 0}
@@ -349,7 +349,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Concurrent requests share steps and get what they would get alone.
+// Concurrent requests share steps and get the same results as alone.
 func TestConcurrentRequests(t *testing.T) {
 	r := start(t, language(t, 100, eos), 6, nil)
 	ask := func(seed int) map[string]any { return map[string]any{"seed": seed, "temperature": 1, "max_tokens": 60} }

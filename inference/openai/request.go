@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// The defaults and bounds of the API.
+// Defaults and bounds of the API.
 const (
 	defaultTokens = 16
 	mostStops     = 4
@@ -45,8 +45,8 @@ func invalid(param, format string, args ...any) *serve.Problem {
 	return &serve.Problem{Status: http.StatusBadRequest, Message: param + ": " + fmt.Sprintf(format, args...), Param: param, Code: "invalid_value"}
 }
 
-// take reads a field into a value, which keeps its default where the field is not
-// there or null.
+// take reads a field into a value, which keeps its default if the field is missing or
+// null.
 func (f fields) take(name, want string, into any) error {
 	raw, ok := f[name]
 	delete(f, name)
@@ -59,8 +59,8 @@ func (f fields) take(name, want string, into any) error {
 	return nil
 }
 
-// asksNothing reports whether the value of a field that this server lacks asks for
-// what it does anyway.
+// asksNothing reports whether the value of a field that this server does not support
+// requests what the server does anyway.
 func (q *request) asksNothing(name string, raw json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -81,7 +81,7 @@ func (q *request) asksNothing(name string, raw json.RawMessage) bool {
 
 const bestOf = "best_of"
 
-// unsupported are the fields of the API that this server does not have.
+// unsupported are the fields of the API that this server does not support.
 var unsupported = []string{"suffix", bestOf, "logit_bias", "presence_penalty", "frequency_penalty"}
 
 // parse reads a request. Every field is used or refused by name.
@@ -148,7 +148,7 @@ func (s *Service) unknown(name string) error {
 	return &serve.Problem{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no model %q; this server has %q", name, s.name), Param: "model", Code: "model_not_found"}
 }
 
-// as is a value of a type, nothing of it where it is another.
+// as decodes a value of a type; ok is false if it has another type.
 func as[T any](raw json.RawMessage) (x T, ok bool) {
 	if err := json.Unmarshal(raw, &x); err != nil {
 		return *new(T), false
@@ -156,7 +156,7 @@ func as[T any](raw json.RawMessage) (x T, ok bool) {
 	return x, true
 }
 
-// prompts reads a text, texts, the ids of a text or those of several.
+// prompts reads a text, several texts, the token ids of a text or of several.
 func (s *Service) prompts(f fields, q *request) error {
 	raw := f["prompt"]
 	delete(f, "prompt")
@@ -164,7 +164,7 @@ func (s *Service) prompts(f fields, q *request) error {
 	var lists [][]int32
 	if text, ok := as[*string](raw); len(raw) == 0 || ok {
 		if text == nil {
-			text = new(string) // a document starts
+			text = new(string) // start of a document
 		}
 		texts = []string{*text}
 	} else if ids, ok := as[[]int32](raw); ok && !isTexts {
@@ -265,8 +265,8 @@ func (s *Service) check(q *request) error {
 	return nil
 }
 
-// texts are the requests to the engine: the choices of the first prompt, then those
-// of the next. Those of a prompt differ in their draws alone.
+// texts returns the requests to the engine: the choices of the first prompt, then those
+// of the next. Choices of one prompt differ only in their random draws.
 func (q *request) texts() (out []inference.TextRequest) {
 	for _, p := range q.prompts {
 		for choice := range q.n {

@@ -1,5 +1,5 @@
-// Package openai serves a language model as OpenAI's API does: completions, whole or
-// as a stream, and the list of models. Fields that it does not support are refused by name.
+// Package openai serves a language model with OpenAI's API: completions, whole or as a
+// stream, and the list of models. Unsupported fields are refused by name.
 package openai
 
 import (
@@ -28,7 +28,7 @@ type Service struct {
 	name    string
 	opt     serve.Options
 	created int64
-	// decoding is held while files are decoded: one request at a time has their pixels.
+	// decoding is held while files are decoded: only one request at a time holds pixels.
 	decoding sync.Mutex
 }
 
@@ -67,7 +67,7 @@ func (s *Service) Health() map[string]any {
 // Close implements serve.Service.
 func (s *Service) Close() error { return s.engine.Close() }
 
-// kinds are the types of problems by status.
+// kinds are the types of problems, by status.
 var kinds = map[int]string{
 	http.StatusTooManyRequests: "rate_limit_error", http.StatusServiceUnavailable: "server_error",
 	http.StatusInternalServerError: "server_error", http.StatusGatewayTimeout: "timeout_error",
@@ -138,7 +138,7 @@ func (s *Service) complete(w http.ResponseWriter, r *http.Request) error {
 	return serve.Reply(w, c)
 }
 
-// refused is why there is no text.
+// refused converts the reason why there is no text.
 func (s *Service) refused(err error) error {
 	switch {
 	case errors.Is(err, inference.ErrBusy):

@@ -32,7 +32,8 @@ func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// Decode reads a JSON object without fields that into does not have, and nothing after it.
+// Decode reads a JSON object, refusing fields that into lacks and anything after the
+// object.
 func Decode(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -49,7 +50,7 @@ func Decode(raw []byte, into any) error {
 }
 
 func notExpected(err error) error {
-	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) { // without the names of Go's types
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) { // leaves out the names of Go's types
 		at := ""
 		if wrong.Field != "" {
 			at = wrong.Field + ": "
@@ -59,11 +60,11 @@ func notExpected(err error) error {
 	return Problemf(http.StatusBadRequest, "not the expected JSON: %v", err)
 }
 
-// surrogates are escapes of halves of characters, and pairs of them, which are whole.
+// surrogates matches escaped surrogates: lone ones, and pairs, which are valid.
 var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
-// wholeText refuses what the decoder of the standard library would replace by
-// U+FFFD without a word: the answer would be for another text.
+// wholeText refuses text that the standard library's decoder would silently replace by
+// U+FFFD: the answer would be for a different text.
 func wholeText(raw []byte) error {
 	if !utf8.Valid(raw) {
 		at := 0

@@ -20,15 +20,15 @@ import (
 
 // Options bound what a server does for a request.
 type Options struct {
-	// Token, when set, must come with every request but /healthz, as
-	// "Authorization: Bearer TOKEN".
+	// Token, when set, must come with every request except /healthz, as "Authorization:
+	// Bearer TOKEN".
 	Token string
 	// MaxBody is the size of a request in bytes, MaxText that of a text, and
 	// MaxTexts the number of texts of a request.
 	MaxBody  int64
 	MaxText  int
 	MaxTexts int
-	// Timeout is the time that a request may wait and be computed.
+	// Timeout bounds the time of a request, waiting included.
 	Timeout time.Duration
 	// Waiting is how many requests may wait; further ones are refused.
 	Waiting int
@@ -37,37 +37,37 @@ type Options struct {
 // Service answers the requests.
 type Service interface {
 	Routes() []Route
-	// Health is what /healthz reports besides that all is well.
+	// Health returns what /healthz reports in addition to being well.
 	Health() map[string]any
-	// Ready is what is printed when the server starts, for people and for programs.
+	// Ready returns what is printed when the server starts, for people and for programs.
 	Ready() (lines []string, fields map[string]any)
-	// Problem is the body of an answer that says what went wrong.
+	// Problem returns the body of an answer that reports a problem.
 	Problem(p *Problem) any
-	// Close answers what was accepted and frees the model.
+	// Close answers accepted requests and frees the model.
 	Close() error
 }
 
-// Route is what a path does.
+// Route is the handler of a path.
 type Route struct {
-	// Path ends in a slash where it covers all paths below it.
+	// Path ends in a slash if it covers all paths below it.
 	Method, Path string
-	// Do answers; its error is answered as a [Problem], an error of another type as
-	// one of the server.
+	// Do answers the request; its error is answered as a [Problem], an error of another
+	// type as one of the server.
 	Do func(w http.ResponseWriter, r *http.Request) error
 }
 
-// Problem is an answer that says what went wrong.
+// Problem is an answer that reports a problem.
 type Problem struct {
 	Status  int
 	Message string
-	// Param is the field of the request that is at fault, Code the name of the
-	// problem for programs; either may be empty.
+	// Param is the field of the request that is at fault, Code identifies the problem to
+	// programs; either may be empty.
 	Param, Code string
 }
 
 func (p *Problem) Error() string { return p.Message }
 
-// Problemf is a problem of a status.
+// Problemf returns a problem with a status.
 func Problemf(status int, format string, args ...any) *Problem {
 	return &Problem{Status: status, Message: fmt.Sprintf(format, args...)}
 }
@@ -84,10 +84,10 @@ type Server struct {
 	mu       sync.Mutex
 	draining bool
 	running  int
-	idle     chan struct{} // closed once nothing runs in a server that drains
+	idle     chan struct{} // closed once nothing runs in a draining server
 }
 
-// New serves a service, which it then owns. Close it.
+// New serves a service, which it then owns. The caller must close the server.
 func New(service Service, opt Options) *Server {
 	s := &Server{service: service, opt: opt, began: time.Now(), idle: make(chan struct{})}
 	s.routes = append(service.Routes(), Route{http.MethodGet, healthPath, s.health})
@@ -95,7 +95,7 @@ func New(service Service, opt Options) *Server {
 	return s
 }
 
-// Close answers what was accepted, then frees the model.
+// Close answers accepted requests, then frees the model.
 func (s *Server) Close() error { return s.service.Close() }
 
 // ServeHTTP implements http.Handler.
@@ -107,12 +107,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer s.leave()
 		err = do(w, r)
 	}
-	if err != nil && r.Context().Err() == nil { // else the client disconnected
+	if err != nil && r.Context().Err() == nil { // otherwise the client disconnected
 		s.fail(w, err)
 	}
 }
 
-// admit finds the route of a request and counts it as running, or returns why it may not.
+// admit finds the route of a request and counts it as running, or returns why it may not
+// run.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.ResponseWriter, *http.Request) error, err error) {
 	if s.opt.Token == "" && !access.Local(r.Host) {
 		return nil, Problemf(http.StatusForbidden, "Host is %q: without a token requests must be for localhost or 127.0.0.1", r.Host)
@@ -159,7 +160,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	return Reply(w, fields)
 }
 
-// fail answers an error. A temporary one says when to try again.
+// fail answers with an error. A temporary one says when to try again.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	var p *Problem
 	if !errors.As(err, &p) {
@@ -185,8 +186,8 @@ func reply(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// Run answers on l until ctx ends, then calls ending, refuses further requests, and
-// gives accepted ones the time grace to finish.
+// Run serves on l until ctx ends, then calls ending, refuses further requests, and gives
+// accepted ones the time grace to finish.
 func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration, ending func()) error {
 	h := &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: min(s.opt.Timeout, 10*time.Second),

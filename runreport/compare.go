@@ -74,7 +74,7 @@ func (r *Report) compare() {
 	add("peak memory", func(x *Run) string { return gigabytes(x.Memory.Peak) })
 }
 
-// speed is the mean over the run without its evaluations and checkpoints.
+// speed returns the mean speed over the run, not counting evaluations and checkpoints.
 func (x *Run) speed() string {
 	t := x.TotalTime
 	seconds := t.Seconds * (t.Compute + t.Data)
@@ -98,7 +98,7 @@ func known(v float64) string {
 	return fmt.Sprintf("%.5g", v)
 }
 
-// comparison are the sections that compare runs.
+// comparison returns the sections that compare runs.
 func (r *Report) comparison() []report.Section {
 	header := []string{""}
 	for _, x := range r.Runs {
@@ -132,8 +132,8 @@ func (r *Report) comparison() []report.Section {
 	return append(out, settings, curves)
 }
 
-// overlaid are pictures of a panel, each with a curve of every run: training and held-out
-// loss have one each.
+// overlaid returns the pictures of a panel, each with a curve of every run: training and
+// held-out loss have one each.
 func (r *Report) overlaid(panel string) (out []report.Figure) {
 	var names []string
 	for _, x := range r.Runs {

@@ -9,11 +9,11 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// curvePanels are the panels of training, in their order; those of metrics come after
-// the first, and those of the time have a section of their own.
+// curvePanels are the panels of training, in order; those of metrics come after the
+// first, and those of time have their own section.
 var curvePanels = []string{monitor.PanelLoss, monitor.PanelRate, monitor.PanelNorm, monitor.PanelScale}
 
-// curves are those of training.
+// curves returns the section of training curves.
 func (x *Run) curves() report.Section {
 	s := report.Section{Title: "Curves"}
 	for _, panel := range panelsOf(x) {
@@ -22,7 +22,7 @@ func (x *Run) curves() report.Section {
 	return s
 }
 
-// panelsOf are the panels of training that any of the runs has.
+// panelsOf returns the panels of training that any of the runs has.
 func panelsOf(runs ...*Run) []string {
 	var metrics []string
 	for _, x := range runs {
@@ -36,10 +36,10 @@ func panelsOf(runs ...*Run) []string {
 	return slices.Insert(slices.Clone(curvePanels), 1, metrics...)
 }
 
-// machinePanels are those of the machine and the card over time.
+// machinePanels are the panels of the machine and the card over time.
 var machinePanels = []string{monitor.PanelUse, monitor.PanelMemory, monitor.PanelPower, monitor.PanelHeat, monitor.PanelClock, monitor.PanelSlowed}
 
-// machine are the samples of the machine and the card.
+// machine returns the section with samples of the machine and the card.
 func (x *Run) machine() report.Section {
 	s := report.Section{Title: "Machine"}
 	for _, panel := range machinePanels {
@@ -48,8 +48,8 @@ func (x *Run) machine() report.Section {
 	return s
 }
 
-// panel is the picture of a panel, where the run has one. X is in updates, or where
-// seconds is not 0, in so many seconds since the run began.
+// panel returns the picture of a panel, if the run has one. X is in updates or, if
+// seconds is not 0, in units of that many seconds since the run began.
 func (x *Run) panel(all []monitor.Series, panel string, seconds float64, source string) []report.Figure {
 	chart, points := report.Chart{X: "update", Y: panelTitle(panel)}, 0
 	unit := ""
@@ -86,7 +86,7 @@ func (x *Run) panel(all []monitor.Series, panel string, seconds float64, source 
 	return []report.Figure{{Caption: caption, Drawing: chart, Source: source}}
 }
 
-// series is a curve for a picture.
+// series converts a curve for a picture.
 func series(s monitor.Series, seconds, began float64) report.Series {
 	name := label(s.Name)
 	if s.Unit == "percent" || s.Unit == "percent of a processor" {

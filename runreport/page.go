@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Page is the report for people.
+// Page returns the report as a readable page.
 func (r *Report) Page() *report.Page {
 	p := &report.Page{}
 	if len(r.Runs) == 1 {
@@ -36,7 +36,7 @@ func (r *Report) Page() *report.Page {
 	return p
 }
 
-// lead is what was trained and the result, in a sentence or two.
+// lead says what was trained and the result, in a sentence or two.
 func (x *Run) lead() string {
 	var b strings.Builder
 	what := orUnknown(x.Info.System)
@@ -55,8 +55,8 @@ func (x *Run) lead() string {
 	return b.String()
 }
 
-// state is how the run ended, judging by its folder: whether one without an end
-// still runs depends on the time, which a report does not know.
+// state says how the run ended, judging by its folder: whether one without an end is
+// still running depends on the time, which a report does not know.
 func (x *Run) state() string {
 	if e := x.Info.End; e != nil {
 		return string(e.State)
@@ -67,7 +67,7 @@ func (x *Run) state() string {
 	return "no end is recorded"
 }
 
-// best is the best evaluation, nil if there is none.
+// best returns the best evaluation, nil if there is none.
 func (x *Run) best() (best *monitor.Evaluation) {
 	name := x.Info.Monitored
 	for i := range x.Evaluations {
@@ -83,7 +83,7 @@ func (x *Run) best() (best *monitor.Evaluation) {
 	return best
 }
 
-// sections are those of one run, never none.
+// sections returns the sections of one run, never none.
 func (x *Run) sections() []report.Section {
 	out := []report.Section{x.about()}
 	for _, s := range []report.Section{
@@ -96,7 +96,7 @@ func (x *Run) sections() []report.Section {
 	return slices.Insert(out, min(2, len(out)), x.ofSystem()...)
 }
 
-// ofSystem is the system's own page.
+// ofSystem returns the system's own page.
 func (x *Run) ofSystem() []report.Section {
 	p := x.Results
 	switch {
@@ -120,7 +120,7 @@ func (x *Run) ofSystem() []report.Section {
 	return out
 }
 
-// about is what was trained on what.
+// about says what was trained on what.
 func (x *Run) about() report.Section {
 	i := &x.Info
 	t := report.Table{Text: true, Source: monitor.InfoFile}
@@ -136,7 +136,7 @@ func (x *Run) about() report.Section {
 	add("data", i.Settings["data.source"])
 	add("held out", i.Settings["data.validation"])
 	switch {
-	case i.Parameters > 0 && i.Trained == 0: // a run of an earlier version does not record it
+	case i.Parameters > 0 && i.Trained == 0: // an earlier version did not record it
 		add("parameters", thousands(i.Parameters))
 	case i.Parameters > 0:
 		add("parameters", fmt.Sprintf("%s, %s of them trained", thousands(i.Parameters), thousands(i.Trained)))
@@ -181,7 +181,7 @@ func (x *Run) about() report.Section {
 	return s
 }
 
-// origin is what the settings of a run are compared with.
+// origin names what the settings of a run are compared with.
 func (x *Run) origin() string {
 	if x.Info.Preset == "" {
 		return "the defaults of " + x.Info.System
@@ -200,7 +200,7 @@ func (x *Run) ending() string {
 	return text
 }
 
-// evaluations are the figures on held-out data, with the baselines.
+// evaluations returns the figures on held-out data, with the baselines.
 func (x *Run) evaluations() report.Section {
 	s := report.Section{Title: "Evaluation on held-out data"}
 	if len(x.Evaluations) == 0 {
@@ -229,7 +229,7 @@ func (x *Run) evaluations() report.Section {
 	return s
 }
 
-// time is where the time went.
+// time says where the time went.
 func (x *Run) time() report.Section {
 	t := x.TotalTime
 	if t.Updates == 0 {
@@ -261,7 +261,7 @@ func (x *Run) time() report.Section {
 	return s
 }
 
-// memory is what was planned and what was used.
+// memory compares planned and used memory.
 func (x *Run) memory() report.Section {
 	m := x.Memory
 	if m.Planned == 0 && m.Peak == 0 {
@@ -292,7 +292,7 @@ func (x *Run) memory() report.Section {
 	return s
 }
 
-// attention are alerts and advice.
+// attention returns alerts and advice.
 func (x *Run) attention() report.Section {
 	s := report.Section{Title: "Alerts and advice"}
 	if len(x.Alerts) > 0 {
@@ -315,7 +315,7 @@ func (x *Run) attention() report.Section {
 // warningRows bounds the warnings of a report.
 const warningRows = 50
 
-// warnings are those of the log.
+// warnings returns the warnings in the log.
 func (x *Run) warnings() report.Section {
 	t := report.Table{Source: monitor.LogFile, Text: true, Header: []string{"time", "update", "level", "text"}}
 	for _, l := range x.Log {
@@ -333,7 +333,7 @@ func (x *Run) warnings() report.Section {
 	return report.Section{Title: "Warnings and errors of the log", Tables: []report.Table{t}}
 }
 
-// metrics are the names of what evaluations measured.
+// metrics returns the names of what evaluations measured.
 func metrics(evaluations ...*monitor.Evaluation) []string {
 	var names []string
 	for _, e := range evaluations {

@@ -15,15 +15,15 @@ import (
 	"github.com/snug-ml/snug/system/report"
 )
 
-// Presets gives the settings of a preset of a system by key, those of the system's
-// defaults where preset is empty; nil: there is no such preset.
+// Presets returns the settings of a preset of a system by key, the system's defaults if
+// preset is empty; nil: there is no such preset.
 type Presets func(system, preset string) map[string]string
 
 // Report is the report of runs.
 type Report struct {
 	Runs []*Run `json:"runs"`
-	// Settings are those that differ between runs, Results the figures of each; of one
-	// run there are none.
+	// Settings are those that differ between runs, Results the figures of each; a single
+	// run has neither.
 	Settings []Difference `json:"settings,omitempty"`
 	Results  []Difference `json:"results,omitempty"`
 }
@@ -40,12 +40,12 @@ type Run struct {
 	Path string `json:"path"`
 	*monitor.Snapshot
 	TotalTime monitor.TimeShare `json:"time_total"`
-	// Changed are the settings that are not those of the preset, or of the defaults
-	// where it has none; nil: they are not known.
+	// Changed are the settings that differ from the preset, or from the defaults without
+	// one; nil: unknown.
 	Changed []Change `json:"settings_changed,omitempty"`
 	// Results is the system's own page, of the best checkpoint.
 	Results *report.Page `json:"results,omitempty"`
-	// OldPage is the system's page where an earlier version wrote it for people alone.
+	// OldPage is the system's page as an earlier version wrote it, only for reading.
 	OldPage string `json:"results_page,omitempty"`
 }
 
@@ -56,15 +56,15 @@ type Change struct {
 	Preset string `json:"preset"`
 }
 
-// curveWidth is the number of parts of a curve of which the lowest and the highest point
-// are kept: more cannot be seen in a chart.
+// curveWidth is the number of parts of a curve in which the lowest and the highest point
+// are kept: a chart cannot show more.
 const curveWidth = 400
 
-// logLines are the last lines of a log, in which warnings are looked for.
+// logLines is how many of the last lines of a log are searched for warnings.
 const logLines = 1000
 
-// Open reads the runs in these folders, the phases of one that consists of several as
-// runs of their own.
+// Open reads the runs in these folders. The phases of a run that consists of several are
+// read as separate runs.
 func Open(paths []string, presets Presets) (*Report, error) {
 	r := &Report{}
 	var errs []error
@@ -111,7 +111,7 @@ func open(m *monitor.Run, presets Presets) *Run {
 	return x
 }
 
-// changes are settings that are not those of a preset.
+// changes returns the settings that differ from a preset.
 func changes(settings, preset map[string]string) []Change {
 	if preset == nil {
 		return nil
@@ -128,8 +128,8 @@ func changes(settings, preset map[string]string) []Change {
 // maxResults bounds the system's page, in bytes.
 const maxResults = 64 << 20
 
-// readResults reads the system's page. One that cannot be read is a problem of the run
-// that its report names, as that of any other file.
+// readResults reads the system's page. If it cannot be read, the report names that as a
+// problem of the run, as for any other file.
 func (x *Run) readResults() {
 	file := filepath.Join(x.Path, report.DataFile)
 	text, err := regular.Read(file, maxResults)
@@ -150,7 +150,7 @@ func (x *Run) readResults() {
 	x.Results = &p
 }
 
-// name gives each run the end of its path that no other run has.
+// name names each run by the shortest end of its path that no other run has.
 func (r *Report) name() {
 	for _, x := range r.Runs {
 		rest := filepath.Clean(x.Path)
@@ -167,7 +167,7 @@ func (r *Report) name() {
 	}
 }
 
-// endsWith reports whether the last parts of a path are those of end.
+// endsWith reports whether the last parts of a path are end.
 func endsWith(path, end string) bool {
 	path = filepath.Clean(path)
 	if path == end {

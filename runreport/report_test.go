@@ -27,7 +27,7 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// runIn writes a run of 30 updates, evaluated at every tenth, as a session leaves it.
+// runIn writes a run of 30 updates, evaluated at every tenth, like a session's.
 func runIn(t *testing.T, dir, rate, end string) string {
 	t.Helper()
 	write(t, dir, monitor.InfoFile, `{"snug":"v1","system":"refocused","preset":"p","device":"EPYC","threads":2,"precision":"fp32","updates":40,"started":"2026-11-22T12:00:00Z",
@@ -130,7 +130,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// How a run ended is what its record says; whether one without an end is alive is not reported.
+// How a run ended is taken from its record; whether one without an end is alive is not
+// reported.
 func TestEnds(t *testing.T) {
 	for _, c := range []struct{ end, want string }{
 		{`,"end":{"at":"2026-11-22T12:01:00Z","state":"done","update":30}`, "done after 30 of 40"},
@@ -193,7 +194,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// The contents of a hostile or damaged folder are shown, and never interpreted.
+// The contents of a hostile or damaged folder are shown, never interpreted.
 func TestHostile(t *testing.T) {
 	dir := runIn(t, filepath.Join(t.TempDir(), `<script>alert(1)</script>|"x`), "0.003", "")
 	write(t, dir, report.DataFile, `{"title":"<img src=x onerror=alert(1)>","sections":[{"title":"</section>","figures":[{"caption":"<b>","chart":{"x":"u","y":"\"><script>","series":[{"name":"<i>","style":"line","x":[1e17,100000000000000016],"y":[null,1e308]}]}}]}]}`)

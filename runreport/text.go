@@ -17,7 +17,7 @@ func figure(v monitor.Number) string {
 	return fmt.Sprintf("%.5g", float64(v))
 }
 
-// figureOf is a metric of an evaluation; empty where it was not measured.
+// figureOf returns a metric of an evaluation; empty if it was not measured.
 func figureOf(e *monitor.Evaluation, name string) string {
 	v, ok := e.Metrics[name]
 	if !ok {
@@ -26,12 +26,12 @@ func figureOf(e *monitor.Evaluation, name string) string {
 	return figure(v)
 }
 
-// label is the name of a metric as people write it.
+// label returns the readable name of a metric.
 func label(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// stamp is a time to the second, in UTC; empty for the zero time.
+// stamp prints a time to the second, in UTC; empty for the zero time.
 func stamp(t time.Time) string {
 	if t.IsZero() || t.Unix() == 0 {
 		return ""
@@ -69,7 +69,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// unit is what the data of a run is counted in.
+// unit is what a run's data is counted in.
 func unit(x *Run) string {
 	if x.Info.Unit == "" {
 		return "units"

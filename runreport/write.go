@@ -22,7 +22,7 @@ const (
 // FileName is the name of a report's file, without its format.
 const FileName = "report"
 
-// Text is the report in a format. In Markdown, pictures are files if there are any.
+// Text returns the report in a format. In Markdown, pictures are files if there are any.
 func (r *Report) Text(format string, pictures Pictures) ([]byte, error) {
 	var b bytes.Buffer
 	switch format {
@@ -43,8 +43,8 @@ func (r *Report) Text(format string, pictures Pictures) ([]byte, error) {
 // Pictures is the format in which charts are written as files: "" or "svg".
 type Pictures string
 
-// Write writes the report to a folder, which is made, and its charts as files if
-// requested. It gives the path of the report and the number of pictures.
+// Write writes the report to a folder, which it creates, and its charts as files if
+// requested. It returns the path of the report and the number of pictures.
 func (r *Report) Write(dir, format string, pictures Pictures) (path string, n int, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", 0, err
@@ -53,7 +53,7 @@ func (r *Report) Write(dir, format string, pictures Pictures) (path string, n in
 	if err != nil {
 		return "", 0, err
 	}
-	// The page last: a page names no picture that is not there.
+	// The page is written last: it must not name a picture that does not exist.
 	if n, err = r.draw(dir, pictures); err != nil {
 		return "", 0, err
 	}
@@ -64,7 +64,7 @@ func (r *Report) Write(dir, format string, pictures Pictures) (path string, n in
 	return path, n, nil
 }
 
-// draw writes the pictures to a folder, and says how many.
+// draw writes the pictures to a folder and returns how many.
 func (r *Report) draw(dir string, pictures Pictures) (n int, err error) {
 	if pictures == "" {
 		return 0, nil
@@ -85,7 +85,7 @@ func (r *Report) draw(dir string, pictures Pictures) (n int, err error) {
 	return n, nil
 }
 
-// name is the file of a picture: its number in the page and what it shows.
+// name returns the file name of a picture: its number in the page and what it shows.
 func (x Pictures) name(p *report.Page, section, figure int) string {
 	if x == "" {
 		return ""
@@ -97,7 +97,8 @@ func (x Pictures) name(p *report.Page, section, figure int) string {
 	return fmt.Sprintf("%02d-%s.%s", n, slug(p.Sections[section].Figures[figure].Caption), x)
 }
 
-// slug is a text as a part of a file name: its first letters and digits in lower case.
+// slug turns a text into a part of a file name: its first letters and digits in lower
+// case.
 func slug(text string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(text) {

@@ -56,7 +56,11 @@ func TestFinetunePresetsFit(t *testing.T) {
 	for _, x := range []struct{ preset, card, model string }{
 		{"finetune-8gb", "rtx 3070", llama(4096, 14336, 8, 32, 128256)},
 		{"finetune-t4", "t4", llama(4096, 14336, 8, 32, 128256)},
+		{"finetune-12gb", "rtx 3060", llama(5120, 13824, 40, 40, 32000)},
 		{"finetune-24gb", "l4", llama(5120, 13824, 40, 40, 32000)},
+		{"finetune-40gb", "a100-40", llama(8192, 22016, 8, 48, 32000)},
+		{"finetune-40gb", "l40s", llama(8192, 22016, 8, 48, 32000)},
+		{"finetune-80gb", "h100-pcie", llama(8192, 28672, 8, 80, 128256)},
 		{"finetune-cpu", "", llama(3072, 8192, 8, 24, 128256)},
 	} {
 		t.Run(x.preset, func(t *testing.T) {

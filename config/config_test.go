@@ -517,3 +517,8 @@ func TestDerive(t *testing.T) {
 		}
 	}
 }
+func TestNothingIsNamedAsAValue(t *testing.T) {
+	if got, want := expects(reflect.TypeFor[string](), rule{enum: []string{"", "svg"}}), `one of "", svg`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -115,7 +115,11 @@ func parseRule(path string, f reflect.StructField) rule {
 func expects(t reflect.Type, r rule) string {
 	switch {
 	case len(r.enum) > 0 && t.Kind() == reflect.String:
-		return "one of " + strings.Join(r.enum, ", ")
+		words := slices.Clone(r.enum)
+		if i := slices.Index(words, ""); i >= 0 {
+			words[i] = `""`
+		}
+		return "one of " + strings.Join(words, ", ")
 	case t == durationType:
 		return "a duration such as 30s or 5m"
 	case readsText(t):

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Calls makes the calls of a group of one function: what the groups have in common that send
-// bytes from process to process.
+// Calls turns a group's calls into calls of one function: what groups that send bytes from
+// process to process have in common.
 type Calls struct {
 	rank, world int
 	number      uint32
 	exchange    func(c *Call) error
 }
 
-// NewCalls are those of a rank. exchange makes one.
+// NewCalls returns the calls of a rank; exchange carries out one.
 func NewCalls(rank, world int, exchange func(c *Call) error) Calls {
 	return Calls{rank: rank, world: world, exchange: exchange}
 }
@@ -23,8 +23,8 @@ type Call struct {
 	rank   int
 	number uint32
 	kind   byte
-	// Send and Recv are what to send to and where to receive from each rank, nil for those
-	// with which nothing is exchanged.
+	// Send and Recv are what to send to each rank and where to receive from it, nil for a
+	// rank with which nothing is exchanged.
 	Send, Recv [][]byte
 }
 
@@ -46,7 +46,8 @@ func (c *Calls) make(kind byte, send, recv [][]byte) error {
 	return c.exchange(&Call{c.rank, c.number, kind, send, recv})
 }
 
-// others are the parts without this rank's own, and without nil, which is no message.
+// others returns the parts without this rank's own, and without nil, which means no
+// message.
 func (c *Calls) others(parts [][]byte) [][]byte {
 	list := make([][]byte, c.world)
 	for r, b := range parts {
@@ -78,7 +79,7 @@ func (c *Calls) AllGather(parts [][]byte) error {
 	return c.make(callAllGather, c.toAll(parts[c.rank]), c.others(parts))
 }
 
-// toAll sends the same to every other rank.
+// toAll sends the same data to every other rank.
 func (c *Calls) toAll(data []byte) [][]byte {
 	list := make([][]byte, c.world)
 	for r := range list {
@@ -102,11 +103,11 @@ func (c *Calls) Broadcast(root int, data []byte) error {
 	return c.make(callBroadcast, make([][]byte, c.world), recv)
 }
 
-// HeaderBytes is the size of what comes before the bytes that a rank sends another in a call:
-// the call's number, its kind, and how many bytes follow.
+// HeaderBytes is the size of the header that precedes the bytes a rank sends to another in a
+// call: the call's number, its kind, and how many bytes follow.
 const HeaderBytes = 16
 
-// Header is that of what is sent to a rank.
+// Header returns the header of what is sent to a rank.
 func (c *Call) Header(to int) (h [HeaderBytes]byte) {
 	binary.LittleEndian.PutUint32(h[0:], c.number)
 	h[4] = c.kind
@@ -114,7 +115,7 @@ func (c *Call) Header(to int) (h [HeaderBytes]byte) {
 	return h
 }
 
-// Check refuses what comes from a rank with a header if it is not what is expected.
+// Check refuses a rank's header that is not the one expected.
 func (c *Call) Check(from int, h []byte) error {
 	if number := binary.LittleEndian.Uint32(h[0:]); number != c.number || h[4] != c.kind {
 		return fmt.Errorf("dist: rank %d makes call %d of kind %d, rank %d call %d of kind %d: they do not run the same program", from, number, h[4], c.rank, c.number, c.kind)

@@ -46,7 +46,7 @@ func mesh(t *testing.T, world int, change func(*dist.Options)) []dist.Group {
 	return groups
 }
 
-// ranks runs each rank's part and gives their errors.
+// ranks runs each rank's part and returns their errors.
 func ranks(groups []dist.Group, part func(g dist.Group) error) []error {
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
@@ -133,7 +133,7 @@ func TestDisagreementIsAnError(t *testing.T) {
 				err = dist.Barrier(g)
 			} else {
 				err = g.Broadcast(1, make([]byte, 1))
-				if err == nil { // it sent what rank 0 does not want, and finds out with the next
+				if err == nil { // it sent what rank 0 does not expect, and finds out with the next call
 					err = dist.Barrier(g)
 				}
 			}
@@ -162,8 +162,8 @@ func TestFailureEndsAll(t *testing.T) {
 	})
 }
 
-// A rank that fails while another goroutine waits in a call for ranks that do not come ends that
-// call.
+// A rank that fails while another of its goroutines waits in a call for ranks that do not come
+// ends that call.
 func TestLeavingEndsACallInHand(t *testing.T) {
 	kinds(t, 2, func(t *testing.T, groups []dist.Group) {
 		done := make(chan error)
@@ -187,7 +187,7 @@ func TestLeavingWellEndsNobody(t *testing.T) {
 	})
 }
 
-// dial greets rank 0 as another rank would, and gives its answer.
+// dial greets rank 0 as another rank would, and returns its answer.
 func dial(t *testing.T, address, greeting string) (net.Conn, string) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -199,11 +199,11 @@ func dial(t *testing.T, address, greeting string) (net.Conn, string) {
 		t.Fatal(err)
 	}
 	b := make([]byte, 4096)
-	n, _ := c.Read(b) // nothing, where it was turned away
+	n, _ := c.Read(b) // nothing, if it was turned away
 	return c, string(b[:n])
 }
 
-// A rank of two that greets by hand and then is killed, or stopped.
+// One rank of two greets by hand and then is killed, or stopped.
 func TestLostRankIsNamed(t *testing.T) {
 	for _, how := range []string{"killed", "stopped"} {
 		t.Run(how, func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Ranks that were asked for different things end, both, and say what differs.
+// Ranks that were asked to do different things both end, and say what differs.
 func TestAskedForDifferentThings(t *testing.T) {
 	for _, x := range []struct {
 		of0, of1 map[string]string

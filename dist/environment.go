@@ -8,21 +8,23 @@ import (
 	"strings"
 )
 
-// launcher is how one tells its processes who they are, by the names of its variables.
+// launcher describes how a launcher gives its processes their places: the names of its
+// variables.
 type launcher struct {
 	name                               string // as it is printed
 	key                                string // as [LauncherVariable] names it
 	rank, world, localRank, localWorld string
 	job                                []string // all that are set count
-	// perNode means that localWorld lists how many processes each machine has, and perNode which of
-	// them this is.
+	// perNode is set where localWorld lists how many processes each machine has; it names the
+	// machine's number in that list.
 	perNode string
-	// mark is a variable that tells the launcher from one with the same names; !NAME: it is not set.
+	// mark is a variable that distinguishes the launcher from one with the same names; !NAME: it
+	// is not set.
 	mark string
 }
 
-// launchers are in the order in which they are looked for: one that is started by
-// another comes first.
+// launchers are in the order in which they are looked for: a launcher that another one
+// started comes first.
 var launchers = []launcher{
 	{name: "snug", key: "snug", rank: "SNUG_RANK", world: "SNUG_WORLD_SIZE", localRank: "SNUG_LOCAL_RANK", localWorld: "SNUG_LOCAL_WORLD_SIZE", job: []string{"SNUG_TOKEN"}},
 	{name: "torchrun", key: "torchrun", rank: "RANK", world: "WORLD_SIZE", localRank: "LOCAL_RANK", localWorld: "LOCAL_WORLD_SIZE",
@@ -30,8 +32,8 @@ var launchers = []launcher{
 	{name: "Open MPI", key: "openmpi", rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", localRank: "OMPI_COMM_WORLD_LOCAL_RANK", localWorld: "OMPI_COMM_WORLD_LOCAL_SIZE", job: []string{"PMIX_NAMESPACE"}},
 	{name: script, key: "script", rank: "RANK", world: "WORLD_SIZE", localRank: "LOCAL_RANK", localWorld: "LOCAL_WORLD_SIZE", job: []string{"MASTER_PORT"}, mark: "!" + elastic},
 	{name: "MPICH", key: "mpich", rank: "PMI_RANK", world: "PMI_SIZE", localRank: "MPI_LOCALRANKID", localWorld: "MPI_LOCALNRANKS", job: []string{"PMI_JOBID"}},
-	// In a batch script the variables of the job are set too, where there is one process:
-	// those of a step are srun's alone.
+	// A batch script, which is a single process, has the variables of the job too: only
+	// srun sets those of a step.
 	{name: slurm, key: "slurm", rank: "SLURM_PROCID", world: slurmTasks, localRank: "SLURM_LOCALID", localWorld: "SLURM_STEP_TASKS_PER_NODE", perNode: "SLURM_NODEID",
 		job: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, mark: slurmTasks},
 }
@@ -43,45 +45,45 @@ const (
 	slurmTasks = "SLURM_STEP_NUM_TASKS"
 )
 
-// LauncherVariable names the launcher that counts where several have left variables, by its key:
-// snug, torchrun, openmpi, script, mpich, slurm, kubeflow or sagemaker. With none this process is alone.
+// LauncherVariable names the launcher to use where several have left variables, by its key: snug,
+// torchrun, openmpi, script, mpich, slurm, kubeflow or sagemaker. none: this process is alone.
 const LauncherVariable = "SNUG_LAUNCHER"
 
-// Environment is what launchers have left in the environment of this process.
+// Environment is what launchers left in the environment of this process.
 type Environment struct {
-	// Launch is this process as one of several; nil: it is alone.
+	// Launch is this process's place among several; nil: it is alone.
 	Launch *Launch
 	// Families are the variables that are set, in the order in which launchers are looked for.
 	Families []Family
 }
 
-// Family is the variables of one launcher.
+// Family is the set of variables of one launcher.
 type Family struct {
 	By        string
 	Variables []string // NAME=value
-	// Place is what they say; empty: they cannot be read.
+	// Place is what the variables say; empty: they cannot be read.
 	Place string
-	// Role says whether they count, and otherwise why not.
+	// Role says whether the variables are used, and if not, why.
 	Role string
 
 	key    string
 	launch *Launch // nil: unread
-	local  bool    // they name the place on this machine
-	group  int     // processes of the launcher around it, by what it says itself; 0: it does not
+	local  bool    // the variables give the place on this machine
+	group  int     // processes of the launcher around it, if the launcher says; otherwise 0
 }
 
-// Counts is the role of the variables that say what the launch is.
+// Counts is the role of the variables that determine the launch.
 const Counts = "counts"
 
-// FindLaunch is who launched this process as one of several, by its environment; nil if
-// it is alone.
+// FindLaunch reads from the environment who launched this process as one of several; nil
+// if it is alone.
 func FindLaunch(getenv func(string) string) (*Launch, error) {
 	e, err := ReadEnvironment(getenv)
 	return e.Launch, err
 }
 
-// ReadEnvironment reads the variables of all launchers. With an error, which is that they contradict
-// themselves or each other, it has the families as far as they were read.
+// ReadEnvironment reads the variables of all launchers. If they contradict themselves or each
+// other, it returns an error and the families read so far.
 func ReadEnvironment(getenv func(string) string) (e Environment, err error) {
 	asked := getenv(LauncherVariable)
 	if getenv(launchers[0].rank) != "" { // the process that started this one has decided
@@ -115,7 +117,8 @@ func ReadEnvironment(getenv func(string) string) (e Environment, err error) {
 	processes := slices.ContainsFunc(e.Families, func(f Family) bool { return f.launch != nil })
 	for _, l := range machineLaunchers {
 		f, err := l.family(getenv)
-		// torchrun reads some of Kubeflow's variables, which may be set for it.
+		// torchrun reads some of Kubeflow's variables, so they may be set for torchrun
+		// alone.
 		if !processes || !errors.As(err, new(halfError)) {
 			add(f, err)
 		}
@@ -146,14 +149,14 @@ func keys() (list []string) {
 	return list
 }
 
-// halfError is some of a launcher's variables without the others.
+// halfError reports that some of a launcher's variables are set without the others.
 type halfError struct{ set, missing string }
 
 func (e halfError) Error() string {
 	return fmt.Sprintf("%s without %s: set all of them, or none", e.set, e.missing)
 }
 
-// half refuses one of two variables.
+// half refuses two variables of which only one is set.
 func half(getenv func(string) string, a, b string) error {
 	switch has, other := getenv(a) != "", getenv(b) != ""; {
 	case has && !other:
@@ -164,7 +167,7 @@ func half(getenv func(string) string, a, b string) error {
 	return nil
 }
 
-// set are those of some variables that are set, as NAME=value.
+// set returns those of the named variables that are set, as NAME=value.
 func set(getenv func(string) string, names ...string) (list []string) {
 	for _, name := range names {
 		if v := getenv(name); v != "" {
@@ -174,7 +177,7 @@ func set(getenv func(string) string, names ...string) (list []string) {
 	return list
 }
 
-// family reads the launcher's variables; without any there is none.
+// family reads the launcher's variables; if none is set there is no family.
 func (l *launcher) family(getenv func(string) string) (f Family, err error) {
 	f = Family{By: l.name, key: l.key}
 	if name, not := strings.CutPrefix(l.mark, "!"); l.mark != "" && (getenv(name) != "") == not {
@@ -198,7 +201,7 @@ func (l *launcher) family(getenv func(string) string) (f Family, err error) {
 	return f, err
 }
 
-// number is a variable that has one.
+// number returns the value of a variable that must be a number.
 func number(getenv func(string) string, name string, least int) (int, error) {
 	n, err := strconv.Atoi(getenv(name))
 	if err != nil || n < least {
@@ -210,7 +213,7 @@ func number(getenv func(string) string, name string, least int) (int, error) {
 func (l *launcher) read(getenv func(string) string) (f *Launch, local bool, err error) {
 	f = &Launch{By: l.name, rank: l.rank + "=" + getenv(l.rank)}
 	var errs [6]error
-	if getenv(l.rank) == "" && getenv(l.world) == "" { // those of the machine alone
+	if getenv(l.rank) == "" && getenv(l.world) == "" { // only the variables of the machine are set
 		return nil, false, halfError{strings.Join(names(set(getenv, l.localRank, l.localWorld)), " and "), l.rank + " and " + l.world}
 	}
 	if err := errors.Join(half(getenv, l.rank, l.world), half(getenv, l.localRank, l.localWorld)); err != nil {
@@ -231,7 +234,7 @@ func (l *launcher) read(getenv func(string) string) (f *Launch, local bool, err 
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, local, err
 	}
-	// The numbers on a machine need not be in the order of ranks: those of Open MPI 5 are not.
+	// Local ranks need not be in the order of ranks: Open MPI 5's are not.
 	if f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalWorld > f.World {
 		return nil, local, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other: processes count from 0, and a machine has no more than all have",
 			l.rank, f.Rank, l.world, f.World, l.localRank, f.LocalRank, l.localWorld, f.LocalWorld)
@@ -254,8 +257,8 @@ func names(pairs []string) (list []string) {
 	return list
 }
 
-// onNode is how many of so many processes this machine has, by a list of all machines: 2(x3),1 is 2
-// on each of three, and 1 on the fourth.
+// onNode returns how many of the processes this machine has, by a list of all machines: 2(x3),1
+// means 2 on each of three machines, and 1 on the fourth.
 func (l *launcher) onNode(getenv func(string) string, world int) (int, error) {
 	text := getenv(l.localWorld)
 	bad := func() (int, error) {
@@ -296,8 +299,7 @@ func (l *launcher) onNode(getenv func(string) string, world int) (int, error) {
 	return each[node], nil
 }
 
-// choose is the launch that counts of those that families tell of, which must agree with it or lie
-// around it.
+// choose returns the launch that the families describe. They must agree on it or lie around it.
 func choose(families []Family) (*Launch, error) {
 	var chosen *Family
 	for i := range families {
@@ -305,7 +307,7 @@ func choose(families []Family) (*Launch, error) {
 		switch {
 		case f.launch == nil:
 		case chosen == nil, f.same(chosen) && f.local && !chosen.local:
-			chosen = f // the first or, of those that say the same, the one that says more
+			chosen = f // the first, or the more detailed of those that say the same
 		}
 	}
 	if chosen == nil {
@@ -328,7 +330,7 @@ func choose(families []Family) (*Launch, error) {
 	return chosen.launch, nil
 }
 
-// named is the family with its first variables.
+// named returns the family's name with its first variables.
 func (f *Family) named() string {
 	return strings.Join(append([]string{f.By}, f.Variables[:min(2, len(f.Variables))]...), " ")
 }
@@ -340,8 +342,8 @@ func (f *Family) same(g *Family) bool {
 		(!f.local || !g.local || a.LocalRank == b.LocalRank && a.LocalWorld == b.LocalWorld)
 }
 
-// around reports whether the launcher of f started what then started g's processes: each of its
-// processes is a machine's.
+// around reports whether the launcher of f started whatever then started g's processes: each
+// process of f is then a machine of g.
 func (f *Family) around(g *Family) bool {
 	a, b := f.launch, g.launch
 	agents := b.World
@@ -351,9 +353,9 @@ func (f *Family) around(g *Family) bool {
 	switch {
 	case a.Machines: // Kubeflow Trainer gives every container its variables
 		return !b.Machines && a.World <= b.World
-	case g.key == "torchrun": // whose agents somebody started
+	case g.key == "torchrun": // whose agents someone started
 		return a.World == agents || a.World >= agents && a.LocalWorld == 1
-	case f.key == "slurm": // mpirun starts its daemons by srun, or somebody works in a shell of srun's
+	case f.key == "slurm": // mpirun starts its daemons with srun, or a user works in a shell that srun opened
 		return a.LocalWorld == 1 && a.World <= b.World
 	}
 	return false

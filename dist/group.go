@@ -1,8 +1,8 @@
-// Package dist connects the processes of one training run, its ranks: what they
-// exchange, how they find each other, and how they notice that one is gone.
+// Package dist connects the processes of one training run, its ranks: what they exchange,
+// how they find each other, and how they notice that one is gone.
 //
-// A group moves bytes and computes nothing: sums are the business of whoever
-// knows their order. That keeps them the same for any number of ranks.
+// A group moves bytes and computes nothing: adding up is left to the caller, which knows
+// the order. That keeps sums the same for any number of ranks.
 package dist
 
 import (
@@ -10,39 +10,39 @@ import (
 	"fmt"
 )
 
-// Group is one rank's end of a group of processes. Every rank makes the same
-// calls in the same order, one at a time, with the same sizes; where the kind or the
-// size of a call differs from another rank's, both get an error. After an error
-// the group can only be closed.
+// Group is one rank's end of a group of processes. Every rank makes the same calls in the
+// same order, one at a time, with the same sizes; if the kind or the size of a call
+// differs between two ranks, both get an error. After an error the group can only be
+// closed.
 type Group interface {
-	// Rank is the number of this process, World how many there are.
+	// Rank is the number of this process, World the number of processes.
 	Rank() int
 	World() int
-	// AllToAll sends send[r] to each rank r and fills recv[r] with what r sent to
-	// this rank; send and recv of this rank are copied.
+	// AllToAll sends send[r] to each rank r and fills recv[r] with what r sent to this
+	// rank; this rank's own part is copied.
 	AllToAll(send, recv [][]byte) error
-	// AllGather sends parts[Rank] to all and fills the other parts with theirs.
+	// AllGather sends parts[Rank] to all ranks and fills the other parts with theirs.
 	AllGather(parts [][]byte) error
-	// Broadcast fills data with that of the root.
+	// Broadcast fills data with the root's data.
 	Broadcast(root int, data []byte) error
-	// Leave ends this rank's part. With a cause, which is a failure, the other
-	// ranks get an [EndedError] with its text. Leaving twice does nothing. With a
-	// cause it may be called while another call is in hand, which it ends with an error.
+	// Leave ends this rank's part. If cause, a failure, is not nil, the other ranks get
+	// an [EndedError] with its text, and Leave may be called during another call, which
+	// then ends with an error. Leaving twice does nothing.
 	Leave(cause error) error
 }
 
-// Watched is a group whose ranks give each other signs of life, apart from what they
-// exchange: an engine that notices no loss by itself can exchange in its place.
+// Watched is a group whose ranks send each other signs of life, apart from the data they
+// exchange. An engine that cannot detect a lost rank by itself can use it to do so.
 type Watched interface {
 	Group
 	// Ended is closed when a rank is lost or has failed: no call can succeed any more.
 	Ended() <-chan struct{}
-	// Cause is why a call that has to do with rank r failed with err: what ended the
-	// group, for which the news may still be on the way.
+	// Cause returns why a call that involves rank r failed with err: what ended the
+	// group, even if the news of that is still on the way.
 	Cause(r int, err error) error
 }
 
-// Gather gives everybody the data of each rank, all of one size.
+// Gather gives every rank the data of each rank, all of one size.
 func Gather(g Group, own []byte) (parts [][]byte, err error) {
 	parts = make([][]byte, g.World())
 	for r := range parts {
@@ -61,7 +61,7 @@ func Barrier(g Group) error {
 // maxSized bounds a message whose size only its sender knows.
 const maxSized = 1 << 30
 
-// BroadcastSized gives everybody the data of the root, of any size up to 1 GiB.
+// BroadcastSized gives every rank the root's data, of any size up to 1 GiB.
 func BroadcastSized(g Group, root int, data []byte) ([]byte, error) {
 	var size [8]byte
 	if g.Rank() == root {
@@ -80,7 +80,7 @@ func BroadcastSized(g Group, root int, data []byte) ([]byte, error) {
 	return data, g.Broadcast(root, data)
 }
 
-// AllGatherSized gives everybody the data of each rank, of any sizes up to 1 GiB.
+// AllGatherSized gives every rank the data of each rank, of any sizes up to 1 GiB.
 func AllGatherSized(g Group, data []byte) ([][]byte, error) {
 	parts, err := Gather(g, binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
 	if err != nil {
@@ -98,7 +98,7 @@ func AllGatherSized(g Group, data []byte) ([][]byte, error) {
 	return parts, g.AllGather(parts)
 }
 
-// LostError reports a rank that is gone without a word.
+// LostError reports a rank that is gone without having said why.
 type LostError struct {
 	Rank int
 	Why  string
@@ -111,7 +111,7 @@ func (e *LostError) Error() string {
 // ExitCode is 7: a process was lost.
 func (*LostError) ExitCode() int { return 7 }
 
-// EndedError reports a rank that ended by an error of its own.
+// EndedError reports a rank that ended with an error of its own.
 type EndedError struct {
 	Rank int
 	Text string

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// InProcess is a group of goroutines of one process: for a run of one rank, and
-// for tests.
+// InProcess is a group of goroutines of one process, for a run of one rank and for tests.
 func InProcess(world int) []Group {
 	m := &meeting{calls: make([]call, world), over: make(chan struct{})}
 	m.turn.L = &m.mu
@@ -19,7 +18,7 @@ func InProcess(world int) []Group {
 	return groups
 }
 
-// meeting is where goroutines exchange what they were called with.
+// meeting is where the goroutines exchange the arguments of their calls.
 type meeting struct {
 	mu      sync.Mutex
 	turn    sync.Cond
@@ -31,7 +30,7 @@ type meeting struct {
 	left    []bool
 }
 
-// call is what one rank was called with.
+// call is the arguments of one rank's call.
 type call struct {
 	name       string
 	send, recv [][]byte
@@ -47,7 +46,8 @@ func (g *member) World() int { return len(g.calls) }
 
 var errLeft = errors.New("dist: a rank has left the group")
 
-// meet waits for the calls of all ranks. The last to arrive checks and copies for all.
+// meet waits for the calls of all ranks. The last to arrive checks and copies for all of
+// them.
 func (g *member) meet(c call) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +68,7 @@ func (g *member) meet(c call) error {
 	return g.ended
 }
 
-// end ends the group where there is an error, which is the first.
+// end ends the group if there is an error, keeping the first.
 func (m *meeting) end(err error) {
 	if m.ended = err; err != nil {
 		close(m.over)

@@ -18,30 +18,30 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// Launch is what started this process as one of several.
+// Launch describes how this process was started as one of several.
 type Launch struct {
 	By          string // snug, torchrun, Open MPI, ...
 	Rank, World int
-	// LocalRank and LocalWorld count the processes of this machine.
+	// LocalRank is the process's number on this machine, LocalWorld how many there are.
 	LocalRank, LocalWorld int
-	// Address is rank 0's, host:port. Store means that torch's store listens there, which
-	// knows rank 0's. Where it is empty, all ranks are on this machine, and rank 0's is
-	// in a file named by Job.
+	// Address is rank 0's address, host:port. With Store it is the address of torch's
+	// store, which knows rank 0's. If it is empty, all ranks are on this machine, and
+	// rank 0's address is in a file named by Job.
 	Address string
 	Store   bool
-	// Job tells runs apart; it is the group's token.
+	// Job distinguishes runs; it is the group's token.
 	Job string
-	// Listener is rank 0's, where the launcher opened it.
+	// Listener is rank 0's listener, if the launcher opened it.
 	Listener net.Listener
-	// Machines means that the launcher started one process on each machine, which may start
-	// more there ([Launch.Spread]): ranks are those of machines. Each is how many it asks for on
-	// each, empty if it does not say.
+	// Machines means that the launcher started one process on each machine, which may start more
+	// there ([Launch.Spread]): ranks number the machines. Each is how many processes the
+	// launcher asks for on each machine, empty if it does not say.
 	Machines bool
 	Each     string
-	// Asked is what this process was asked to do, by names: ranks that were asked for different
-	// things refuse each other.
+	// Asked is what this process was asked to do, by name: ranks that were asked to do
+	// different things refuse each other.
 	Asked map[string]string
-	// Silence is how long a rank may give no sign of life, 0: as [Options] says.
+	// Silence is how long a rank may give no sign of life, 0: the default of [Options].
 	Silence time.Duration
 
 	rank string // the variable with the rank, and its value
@@ -49,7 +49,7 @@ type Launch struct {
 
 func (f *Launch) String() string { return f.By + ": " + f.Place() }
 
-// Place is the process among the others.
+// Place describes the process's place among the others.
 func (f *Launch) Place() string {
 	if f.Machines {
 		return fmt.Sprintf("machine %d of %d", f.Rank, f.World)
@@ -57,7 +57,7 @@ func (f *Launch) Place() string {
 	return fmt.Sprintf("rank %d of %d, %d of %d on this machine", f.Rank, f.World, f.LocalRank, f.LocalWorld)
 }
 
-// find is where the ranks meet.
+// find determines where the ranks meet.
 func (f *Launch) find(getenv func(string) string) error {
 	if f.World == 1 || f.Machines {
 		return nil
@@ -84,7 +84,7 @@ func (f *Launch) find(getenv func(string) string) error {
 	return nil
 }
 
-// Meeting is where the ranks find each other.
+// Meeting says where the ranks find each other.
 func (f *Launch) Meeting() string {
 	switch {
 	case f.Store:
@@ -110,13 +110,13 @@ func firstNode(list string) string {
 	return name + rest[:digits] + after
 }
 
-// portOf is a port for a job, the same on all its machines.
+// portOf returns a port for a job, the same on all its machines.
 func portOf(job string) int {
 	h := sha256.Sum256([]byte(job))
 	return 20000 + (int(h[0])<<8|int(h[1]))%20000
 }
 
-// Join makes the group of the processes that were launched together.
+// Join connects the processes that were launched together to a group.
 func (f *Launch) Join(ctx context.Context) (Group, error) {
 	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job, Asked: f.Asked, Silence: f.Silence}
 	ctx, cancel := context.WithTimeout(ctx, Meet)
@@ -143,7 +143,7 @@ func (f *Launch) byStore(ctx context.Context, o Options) (Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the store of %s at %s: %w", f.By, f.Address, err)
 	}
-	defer func() { _ = s.Close() }() // read to its end, or of no more use
+	defer func() { _ = s.Close() }() // read to its end, or no longer needed
 	key := "snug/address/" + f.Job
 	if f.Rank > 0 {
 		address, err := s.get(key)
@@ -153,7 +153,8 @@ func (f *Launch) byStore(ctx context.Context, o Options) (Group, error) {
 		o.Address = string(address)
 		return Open(ctx, o)
 	}
-	// The address by which this machine reaches the store is one that others reach.
+	// The address by which this machine reaches the store is one that the others can
+	// reach.
 	if o.Listener, err = s.listen(ctx); err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (f *Launch) byStore(ctx context.Context, o Options) (Group, error) {
 	return Open(ctx, o)
 }
 
-// byFile finds rank 0's address in a file of this machine's.
+// byFile finds rank 0's address in a file on this machine.
 func (f *Launch) byFile(ctx context.Context, o Options) (Group, error) {
 	job := f.Job
 	if job == "" {
@@ -201,8 +202,8 @@ func (f *Launch) byFile(ctx context.Context, o Options) (Group, error) {
 	return Open(ctx, o)
 }
 
-// listens reports whether somebody listens at an address: a file may be what a job that
-// was killed left.
+// listens reports whether an address is being listened on: the file may be left over from
+// a job that was killed.
 func listens(ctx context.Context, address string) bool {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	return err == nil && c.Close() == nil

@@ -43,7 +43,7 @@ func TestFindLaunch(t *testing.T) {
 		{"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=n PMIX_RANK=2", "Open MPI 2/4 1/4  false n"}, // Open MPI 5 counts so
 		{"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2", "error: set MASTER_ADDR to the machine of rank 0"},
 
-		// Slurm, also on machines that have different numbers of tasks.
+		// Slurm, also with different numbers of tasks on its machines.
 		{step + "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2(x3) SLURM_STEP_NODELIST=n[07-09]", "Slurm 5/6 1/2 n07:"},
 		{oneOf2 + "SLURM_STEP_NODELIST=a,b", "Slurm 1/2 0/1 a:"},
 		{step + "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2,1 SLURM_NODEID=0", "Slurm 1/3 1/2 n1:"},
@@ -56,7 +56,7 @@ func TestFindLaunch(t *testing.T) {
 		{step + "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=2(x,1 SLURM_NODEID=0", "error: how many of the 3 processes each machine has"},
 		{step + "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x999999999999) SLURM_NODEID=0", "error: how many of the 3 processes each machine has"},
 
-		// What contradicts itself.
+		// Contradictory variables.
 		{"RANK=2 WORLD_SIZE=2", "error: contradict"},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "error: RANK 0 of WORLD_SIZE 2, LOCAL_RANK 2 of LOCAL_WORLD_SIZE 2 contradict"},
 		{"PMIX_RANK=1 PMIX_NAMESPACE=n", "error: PMIX_RANK is 1, and nothing says how many"}, // prterun of Open MPI 5
@@ -72,7 +72,7 @@ func TestFindLaunch(t *testing.T) {
 		{"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h", "error: MASTER_ADDR without MASTER_PORT"},
 		{"PMI_RANK=1", "error: PMI_RANK without PMI_SIZE"},
 		{open2 + "MASTER_PORT=5", "error: MASTER_PORT without MASTER_ADDR"},
-		// Nobody can find whom another shell has started.
+		// Ranks that a shell on another machine has started cannot be found.
 		{"RANK=1 WORLD_SIZE=2", "error: MASTER_ADDR to the machine of rank 0 (127.0.0.1, if all are on one)"},
 
 		// Several launchers: they say the same, or one is around the other.
@@ -88,7 +88,7 @@ func TestFindLaunch(t *testing.T) {
 		{open2 + "PMI_RANK=0 PMI_SIZE=2", "error: contradict each other"},
 		{open2 + "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=5", "error: contradict each other"},
 		{torch + step + "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4", "error: contradict each other"},
-		// Unless one is named.
+		// Several launchers, one of which is named.
 		{open1 + "RANK=1 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=5 SNUG_LAUNCHER=script", "a script 1/4 1/4 h:5"},
 		{open1 + "RANK=1 WORLD_SIZE=4 SNUG_LAUNCHER=openmpi", "Open MPI 0/1 0/1"},
 		{open2 + "RANK=1 SNUG_LAUNCHER=none", "<nil>"},
@@ -111,7 +111,7 @@ func TestFindLaunch(t *testing.T) {
 	}
 }
 
-// What was found is there also where it contradicts itself, without secrets.
+// The environment is returned even if it contradicts itself, and without secrets.
 func TestEnvironment(t *testing.T) {
 	e, err := dist.ReadEnvironment(env("SNUG_RANK=1 SNUG_WORLD_SIZE=2 SNUG_ADDRESS=h:1 SNUG_TOKEN=secret RANK=7"))
 	var texts []string
@@ -174,7 +174,7 @@ func TestJoinByAddress(t *testing.T) {
 	})
 }
 
-// With a real store of PyTorch's, where SNUG_PYTHON names a Python that has it.
+// Uses a real PyTorch store, where SNUG_PYTHON names a Python that has it.
 func TestJoinByStore(t *testing.T) {
 	port := tcpStore(t)
 	launched(t, 3, func(rank int) *dist.Launch {

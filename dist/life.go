@@ -9,37 +9,36 @@ import (
 	"time"
 )
 
-// Signs of life go over connections of their own between rank 0 and each other
-// rank, so that a rank that computes or waits for long is not taken for lost.
-// Silence is counted in ticks of the own clock that this process was awake for:
-// one that was stopped for a while does not take everybody else for lost.
+// Signs of life go over separate connections between rank 0 and each other rank, so that
+// a rank that computes or waits for long is not taken for lost. Silence is counted in
+// ticks of the local clock during which this process was awake: a process that was
+// stopped for a while does not take everyone else for lost.
 const tick = 500 * time.Millisecond
 
-// The messages of these connections: one byte, which may be followed by a rank and
-// a text.
+// Messages on these connections: one byte, which may be followed by a rank and a text.
 const (
 	alive = 'a'
 	bye   = 'b' // this rank leaves, and all is well
-	ended = 'e' // rank, text: it ended by an error
+	ended = 'e' // rank, text: it ended with an error of its own
 	lost  = 'l' // rank, text: it is gone
 )
 
 const maxText = 1 << 16
 
-// life watches over the other ranks: rank 0 over all, the others over rank 0, which
-// tells them about each other.
+// life watches over the other ranks: rank 0 over all of them, the others over rank 0,
+// which passes on what it learns about each.
 type life struct {
 	rank  int
 	conns []net.Conn // by rank; nil: none
 	of    []process  // by rank
 	limit int        // ticks of silence
-	cut   func()     // ends the calls in hand
+	cut   func()     // ends the calls in progress
 
 	mu     sync.Mutex
 	missed []int
 	gone   []bool // has left, well or not
 	left   bool   // this rank has
-	err    error  // what ended the group
+	err    error  // why the group ended
 	broken chan struct{}
 	stop   chan struct{}
 	all    sync.WaitGroup
@@ -59,7 +58,7 @@ func watch(o Options, conns []net.Conn, of []process, cut func()) *life {
 	return l
 }
 
-// beat gives signs of life and counts those that did not come.
+// beat sends signs of life and counts those that did not arrive.
 func (l *life) beat() {
 	t := time.NewTicker(tick)
 	defer t.Stop()
@@ -85,14 +84,14 @@ func (l *life) beat() {
 	}
 }
 
-// write sends a message. One that does not get through is noticed by silence or by
-// the end of the connection.
+// write sends a message. One that does not get through shows as silence or as the end of
+// the connection.
 func (l *life) write(c net.Conn, b []byte) {
 	_ = c.SetWriteDeadline(time.Now().Add(tick))
 	_, _ = c.Write(b)
 }
 
-// listen takes the messages of a rank.
+// listen receives the messages of a rank.
 func (l *life) listen(r int, c net.Conn) {
 	for {
 		kind, about, text, err := readMessage(c)
@@ -134,7 +133,7 @@ func message(kind byte, about int, text string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(text))), text...)
 }
 
-// end ends the group, the first time for whatever reason, and passes that on.
+// end ends the group and passes the reason on; only the first call counts.
 func (l *life) end(err error) {
 	l.mu.Lock()
 	first := l.err == nil && !l.left
@@ -170,9 +169,9 @@ func (l *life) end(err error) {
 	l.cut()
 }
 
-// bury ends the process of a rank that was lost, if it is on this machine and no lower rank there is
-// left to do that. One that hangs would keep its memory and its card, and its launcher from seeing
-// an end and starting the run again.
+// bury kills the process of a lost rank, if it is on this machine and no lower rank there is left
+// to do so. A process that hangs would hold its memory and its card, and keep its launcher from
+// seeing an exit and restarting the run.
 func (l *life) bury(lost int) {
 	dead := l.of[lost]
 	if dead == l.of[l.rank] || dead.Machine != l.of[l.rank].Machine { // ranks of tests share a process
@@ -186,8 +185,8 @@ func (l *life) bury(lost int) {
 	dead.kill()
 }
 
-// cause is why a call with a rank failed: what ended the group, for which the news may
-// still be on the way.
+// cause returns why a call with a rank failed: what ended the group, even if the news of
+// that is still on the way.
 func (l *life) cause(r int, err error) error {
 	select {
 	case <-l.broken:
@@ -199,12 +198,12 @@ func (l *life) cause(r int, err error) error {
 	return l.err
 }
 
-// leave says goodbye and ends the watch.
+// leave says goodbye and stops watching.
 func (l *life) leave(cause error) {
 	l.mu.Lock()
 	l.left = true
 	was := l.err
-	if cause != nil && was == nil { // a call may be in hand
+	if cause != nil && was == nil { // a call may be in progress
 		l.err = &EndedError{l.rank, cause.Error()}
 		close(l.broken)
 	}

@@ -25,7 +25,7 @@ var machineLaunchers = []machineLauncher{
 	{"SageMaker", "sagemaker", []string{"TRAINING_JOB_NAME"}, sageMaker},
 }
 
-// family reads what the launcher has left; without any of it there is none.
+// family reads the launcher's variables; if none is set there is no family.
 func (l *machineLauncher) family(getenv func(string) string) (Family, error) {
 	f := Family{By: l.name, key: l.key}
 	var err error
@@ -66,13 +66,13 @@ func kubeflow(getenv func(string) string) (*Launch, error) {
 	return &Launch{Rank: rank, World: world, Address: net.JoinHostPort(host, port), Job: host, Each: getenv("PET_NPROC_PER_NODE")}, nil
 }
 
-// resourceConfig is where SageMaker names the hosts of a training job.
+// resourceConfig is the file in which SageMaker names the hosts of a training job.
 var resourceConfig = "/opt/ml/input/config/resourceconfig.json"
 
 const maxResourceConfig = 1 << 20
 
-// sageMaker reads the hosts of a training job: from the file that the platform writes, which
-// alone is there in an image that is not built on its Python toolkit. Ranks are in the
+// sageMaker reads the hosts of a training job from the file that the platform writes, the
+// only source in an image that is not built on SageMaker's Python toolkit. Ranks follow the
 // order of the hosts' names.
 func sageMaker(getenv func(string) string) (*Launch, error) {
 	job := getenv("TRAINING_JOB_NAME")
@@ -81,7 +81,7 @@ func sageMaker(getenv func(string) string) (*Launch, error) {
 	}
 	b, err := regular.Read(resourceConfig, maxResourceConfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the variable is somebody else's
+		return nil, nil // the variable is someone else's
 	}
 	var c struct {
 		Host  string   `json:"current_host"`
@@ -101,8 +101,8 @@ func sageMaker(getenv func(string) string) (*Launch, error) {
 	return &Launch{Rank: rank, World: len(c.Hosts), Address: net.JoinHostPort(c.Hosts[0], strconv.Itoa(portOf(job))), Job: job}, nil
 }
 
-// Spread makes the launch of a machine that of its first process of n. auto says that n is what the
-// machine has room for, as the launcher may have asked for without a number.
+// Spread turns the launch of a machine into that of the first of its n processes. auto means that
+// n is what the machine has room for, as a launcher may have requested without giving a number.
 func (f *Launch) Spread(n int, auto bool) error {
 	n = max(1, n)
 	_, err := strconv.Atoi(f.Each)
@@ -117,8 +117,8 @@ func (f *Launch) Spread(n int, auto bool) error {
 	return nil
 }
 
-// Listen opens rank 0's port on the first machine, on all its addresses: its own name may not be known
-// to it yet.
+// Listen opens rank 0's port on the first machine, on all its addresses: the machine may not be
+// able to resolve its own name yet.
 func (f *Launch) Listen(ctx context.Context) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(f.Address)
 	if err != nil {

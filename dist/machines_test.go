@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// What starts one process on each machine, and how many each is to have.
+// Launchers that start one process on each machine, and how many ranks each machine gets.
 func TestMachineLaunchers(t *testing.T) {
 	kubeflow := "PET_NNODES=4 PET_NODE_RANK=2 PET_MASTER_ADDR=job-node-0-0.job PET_MASTER_PORT=29500 "
 	for _, x := range []struct {
 		env, config string
 		n           int
-		want        string // what Spread makes of it, or the error
+		want        string // the result of Spread, or the error
 		rank, world int
 	}{
 		{kubeflow + "PET_NPROC_PER_NODE=1", "", 1, "job-node-0-0.job:29500", 2, 4},

@@ -15,55 +15,55 @@ import (
 	"time"
 )
 
-// Options are how the ranks of a group over TCP find each other.
+// Options determine how the ranks of a group over TCP find each other.
 type Options struct {
 	Rank, World int
-	// Address is that of rank 0, host:port. Listener is rank 0's, where it was opened
-	// for it; nil: it listens on Address.
+	// Address is rank 0's address, host:port. Listener is rank 0's listener, if one was
+	// opened for it; nil: it listens on Address.
 	Address  string
 	Listener net.Listener
-	// Token is a secret of the run: who does not know it is turned away. It is no
-	// protection on a network that others can read.
+	// Token is a secret of the run: a process that does not know it is turned away. It is
+	// no protection on a network that others can read.
 	Token string
-	// Asked is what this process was asked to do, by names. What differs between ranks is
+	// Asked is what this process was asked to do, by name. Ranks for which it differs are
 	// refused.
 	Asked map[string]string
-	// Meet is how long the ranks may take to find each other, 0: five minutes;
-	// Silence how long a rank may give no sign of life, 0: seven seconds.
+	// Meet is how long the ranks may take to find each other, 0: five minutes. Silence is
+	// how long a rank may give no sign of life, 0: seven seconds.
 	Meet, Silence time.Duration
 }
 
 const (
-	// Meet is how long ranks wait for each other, if nothing else is said.
+	// Meet is the default time that ranks wait for each other.
 	Meet = 5 * time.Minute
-	// Silence is how long a rank may give no sign of life, if nothing else is said.
+	// Silence is the default time that a rank may give no sign of life.
 	Silence = 7 * time.Second
 )
 
-// mesh is a group with a connection between every two ranks, and further ones to
-// rank 0 for signs of life.
+// mesh is a group with a connection between every two ranks, and a further one from each
+// rank to rank 0 for signs of life.
 type mesh struct {
 	Calls
-	peers []net.Conn // nil at the own rank
+	peers []net.Conn // nil for this rank
 	life  *life
 	left  sync.Once
 	err   error // of leaving
 }
 
-// greeting is what a connection begins with, as one line of JSON.
+// greeting is the first message on a connection, one line of JSON.
 type greeting struct {
 	Snug  int    `json:"snug"` // version of the protocol
 	Token string `json:"token"`
 	For   string `json:"for"` // life, data
 	Rank  int    `json:"rank"`
 	World int    `json:"world"`
-	// With those for life:
+	// For connections for signs of life:
 	Address string            `json:"address,omitempty"` // of the rank's own listener
 	Process process           `json:"process,omitzero"`
 	Asked   map[string]string `json:"asked,omitempty"`
 }
 
-// answer is rank 0's to a greeting for life.
+// answer is rank 0's answer to a greeting on a connection for signs of life.
 type answer struct {
 	Refused   string    `json:"refused,omitempty"`
 	Addresses []string  `json:"addresses,omitempty"` // by rank
@@ -75,7 +75,7 @@ const (
 	maxGreeting = 1 << 20
 )
 
-// Open joins the group and returns when all ranks have.
+// Open joins the group and returns once all ranks have joined.
 func Open(ctx context.Context, o Options) (Group, error) {
 	if o.World < 1 || o.Rank < 0 || o.Rank >= o.World {
 		return nil, fmt.Errorf("rank %d of %d ranks: want a rank from 0 to one below their number", o.Rank, o.World)
@@ -101,7 +101,7 @@ func Open(ctx context.Context, o Options) (Group, error) {
 	if err != nil {
 		for _, c := range append(conns, m.peers...) {
 			if c != nil {
-				_ = c.Close() // the group never was
+				_ = c.Close() // the group never came about
 			}
 		}
 		return nil, err
@@ -110,7 +110,7 @@ func Open(ctx context.Context, o Options) (Group, error) {
 	return m, nil
 }
 
-// host waits for the other ranks at rank 0 and tells them each other's addresses.
+// host waits for the other ranks at rank 0 and sends them each other's addresses.
 func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, processes []process, err error) {
 	l := o.Listener
 	if l == nil {
@@ -132,7 +132,7 @@ func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, processes
 		r := c.hello.Rank
 		lives[r], addresses[r], processes[r] = c.Conn, c.hello.Address, c.hello.Process
 		if err := otherwise(r, c.hello.Asked, o.Asked); err != nil {
-			for _, c := range lives { // all end by what is theirs to mend
+			for _, c := range lives { // all of them end with the error that is theirs to fix
 				if c != nil {
 					_ = writeLine(c, answer{Refused: err.Error()}) // it may be gone
 				}
@@ -150,12 +150,12 @@ func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, processes
 	return lives, processes, m.accept(door, o.World-1)
 }
 
-// AskedError reports ranks that were asked for different things.
+// AskedError reports ranks that were asked to do different things.
 type AskedError struct{ Text string }
 
 func (e *AskedError) Error() string { return e.Text }
 
-// otherwise refuses a rank that was asked for something else than rank 0.
+// otherwise refuses a rank that was asked to do something other than rank 0.
 func otherwise(rank int, asked, of0 map[string]string) error {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(merged(asked, of0))) {
@@ -183,8 +183,8 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// join reaches rank 0, learns the others' addresses, and reaches those of lower rank;
-// the others come by themselves.
+// join connects to rank 0, learns the others' addresses, and connects to those of lower
+// rank; ranks above connect to this one.
 func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, processes []process, err error) {
 	hello := greeting{Snug: protocol, Token: o.Token, For: "life", Rank: o.Rank, World: o.World, Process: self(), Asked: o.Asked}
 	life, err := reach(ctx, o.Address)
@@ -193,7 +193,7 @@ func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, processes
 	}
 	lives = make([]net.Conn, o.World)
 	lives[0] = life
-	// The address that reaches rank 0 is the one that other ranks reach.
+	// The address from which this rank reaches rank 0 is one that other ranks can reach.
 	host, _, err := net.SplitHostPort(life.LocalAddr().String())
 	if err != nil {
 		return lives, nil, err
@@ -226,7 +226,7 @@ func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, processes
 	return lives, a.Processes, m.accept(door, o.World-1-o.Rank)
 }
 
-// accept takes the data connections of so many ranks.
+// accept takes the data connections of the given number of ranks.
 func (m *mesh) accept(d *door, ranks int) error {
 	for range ranks {
 		c, err := d.next("data", m.peers)
@@ -238,13 +238,13 @@ func (m *mesh) accept(d *door, ranks int) error {
 	return nil
 }
 
-// door takes connections while ranks meet.
+// door accepts connections while ranks meet.
 type door struct {
 	ctx   context.Context
 	l     net.Listener
 	o     Options
 	came  chan visitor
-	later []visitor // for something else than was asked for
+	later []visitor // with another purpose than the one awaited
 }
 
 type visitor struct {
@@ -266,7 +266,8 @@ func open(ctx context.Context, l net.Listener, o Options) *door {
 	return d
 }
 
-// greet reads the greeting of a connection, and closes one that is no rank's.
+// greet reads the greeting of a connection, and closes the connection if it is not from a
+// rank.
 func (d *door) greet(c net.Conn) {
 	v := visitor{Conn: c}
 	if err := readLine(d.ctx, c, &v.hello); err != nil || subtle.ConstantTimeCompare([]byte(v.hello.Token), []byte(d.o.Token)) == 0 {
@@ -294,7 +295,7 @@ func (d *door) greet(c net.Conn) {
 	}
 }
 
-// next is the next visitor for something of whom there is none in have yet.
+// next returns the next visitor with a purpose from a rank that have does not hold yet.
 func (d *door) next(purpose string, have []net.Conn) (visitor, error) {
 	for i := 0; ; i++ {
 		var v visitor
@@ -340,7 +341,7 @@ func (d *door) close() {
 	}
 }
 
-// reach connects to an address where somebody may not listen yet.
+// reach connects to an address on which the other rank may not listen yet.
 func reach(ctx context.Context, address string) (net.Conn, error) {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -364,7 +365,7 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// readLine reads a line byte by byte, so that nothing behind it is taken.
+// readLine reads a line byte by byte, so that it takes nothing after it.
 func readLine(ctx context.Context, c net.Conn, v any) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := c.SetReadDeadline(deadline); err != nil {
@@ -397,7 +398,7 @@ func (m *mesh) Ended() <-chan struct{} { return m.life.broken }
 // Cause implements [Watched].
 func (m *mesh) Cause(r int, err error) error { return m.life.cause(r, err) }
 
-// send writes what a call has for a rank.
+// send writes this rank's part of a call for another rank.
 func (m *mesh) send(c *Call, to int) error {
 	h := c.Header(to)
 	b := net.Buffers{h[:], c.Send[to]}
@@ -407,7 +408,7 @@ func (m *mesh) send(c *Call, to int) error {
 	return nil
 }
 
-// receive reads what a call has from a rank.
+// receive reads another rank's part of a call.
 func (m *mesh) receive(c *Call, from int) error {
 	var h [HeaderBytes]byte
 	if _, err := io.ReadFull(m.peers[from], h[:]); err != nil {
@@ -443,11 +444,11 @@ func (m *mesh) exchange(c *Call) error {
 	return nil
 }
 
-// cut ends all calls in hand.
+// cut ends all calls in progress.
 func (m *mesh) cut() {
 	for _, c := range m.peers {
 		if c != nil {
-			_ = c.Close() // wakes whoever reads or writes
+			_ = c.Close() // wakes readers and writers
 		}
 	}
 }

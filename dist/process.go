@@ -1,9 +1,9 @@
 package dist
 
-// process is a process as its machine knows it.
+// process identifies a process on its machine.
 type process struct {
-	// Machine tells the machine from others, and the containers on it: they count processes
-	// apart.
+	// Machine identifies the machine, and the container on it: each numbers its processes
+	// separately.
 	Machine string `json:"machine,omitempty"`
 	ID      int    `json:"id,omitempty"`
 	Start   uint64 `json:"start,omitempty"` // in ticks of the clock since the machine started

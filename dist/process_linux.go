@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// self is this process; the zero value where /proc cannot be read.
+// self returns this process; the zero value if /proc cannot be read.
 func self() process {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -26,13 +26,14 @@ func self() process {
 	return p
 }
 
-// statOf is the parent of a process and when it started; zeros where it is not found.
+// statOf returns the parent of a process and its start time; zeros if it is not found.
 func statOf(id int) (parent int, start uint64) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
 	if err != nil {
 		return 0, 0
 	}
-	// The name, in parentheses, may have any character. Fields 4 and 22 of the line follow it.
+	// The name, in parentheses, may contain any character. Fields 4 and 22 of the line follow
+	// it.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 {
 		return 0, 0
@@ -42,37 +43,37 @@ func statOf(id int) (parent int, start uint64) {
 	return parent, start
 }
 
-// kill ends the process, if it is still the one that was meant, and of this program.
+// kill kills the process, if it is still the same one and runs this program.
 func (p process) kill() {
 	if p.Start == 0 {
 		return
 	}
 	own, err := os.Readlink("/proc/self/exe")
 	if other, e := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.ID)); err != nil || e != nil || own != other {
-		return // what others say of themselves kills nothing else
+		return // other ranks' claims about themselves kill nothing else
 	}
-	fd, err := unix.PidfdOpen(p.ID, 0) // from here on its number belongs to nobody else
+	fd, err := unix.PidfdOpen(p.ID, 0) // from here on its number cannot be reused
 	if err != nil {
 		return
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if _, start := statOf(p.ID); start == p.Start {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended, or belong to somebody else
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended, or belong to someone else
 	}
 }
 
-// proxies are what MPICH and Intel MPI start on each machine, as the kernel knows them.
+// proxies are the kernel's names of what MPICH and Intel MPI start on each machine.
 var proxies = []string{"hydra_pmi_proxy", "hydra_bstrap_pr"}
 
-// launcherOf names what started this process and the others on this machine: the nearest of its
-// ancestors that is a launcher's, or has not been given this process's rank, as NAME=value. What lies between is
-// a script that wraps each process.
+// launcherOf identifies what started this process and the others on this machine: its nearest
+// ancestor that is a launcher's proxy or that lacks this process's rank, given as NAME=value.
+// Anything in between is a script that wraps each process.
 func launcherOf(rank string) string {
 	id := os.Getppid()
 	for {
 		parent, start := statOf(id)
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", id))
-		given, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", id)) // somebody else's cannot be read
+		given, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", id)) // another user's cannot be read
 		if err != nil || parent == 0 || slices.Contains(proxies, strings.TrimSpace(string(name))) || !slices.Contains(strings.Split(string(given), "\x00"), rank) {
 			return fmt.Sprint("process ", id, " ", start)
 		}

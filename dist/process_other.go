@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// self is not found out here.
+// self is not determined here.
 func self() process { return process{} }
 
 func (process) kill() {}
 
-// launcherOf names what started this process and the others on this machine.
+// launcherOf identifies what started this process and the others on this machine.
 func launcherOf(string) string { return fmt.Sprint("process ", os.Getppid()) }

@@ -16,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/dist"
 )
 
-// part names what a process does that these tests start.
+// part names what a process that these tests start does.
 const part = "SNUG_TEST_DIST_PART"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// play is a process's part: meet, or stop:RANK, which is stopped once all have met.
+// play does the part of a process: meet, or stop:RANK, which stops that rank once all
+// have met.
 func play(name string) error {
 	l, err := dist.FindLaunch(os.Getenv)
 	if err != nil || l == nil {
@@ -62,22 +63,22 @@ func play(name string) error {
 	return errors.Join(err, g.Leave(err))
 }
 
-// process is this program with a part and further variables.
+// process returns a command that runs this program with a part and further variables.
 func process(t *testing.T, name string, vars ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // where all hang
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // in case all hang
 	t.Cleanup(cancel)
 	c := exec.CommandContext(ctx, self)
 	c.Env = append(append(os.Environ(), part+"="+name), vars...)
 	return c
 }
 
-// A rank that hangs is ended by the lowest of the others on its machine: what started it sees an
-// end of all.
+// The lowest of the other ranks on a machine kills a rank that hangs: whatever started the ranks
+// sees all of them end.
 func TestHangingRankIsEnded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -115,7 +116,7 @@ func TestHangingRankIsEnded(t *testing.T) {
 	}
 }
 
-// under runs processes by a launcher, which ends with them.
+// under runs processes with a launcher, which end when it does.
 func under(t *testing.T, launcher, name string, args ...string) (string, error) {
 	t.Helper()
 	if testing.Short() {
@@ -135,8 +136,8 @@ func under(t *testing.T, launcher, name string, args ...string) (string, error) 
 	return string(out), err
 }
 
-// Processes meet where a script lies between the launcher and each of them, also where that is
-// within another script.
+// Processes meet when a script lies between the launcher and each of them, even one within
+// another script.
 func TestWrappedProcessesMeet(t *testing.T) {
 	for launcher, args := range map[string][]string{
 		"mpiexec.mpich":  {"-n", "2", "sh", "-c", "SELF; exit $?"},
@@ -151,7 +152,7 @@ func TestWrappedProcessesMeet(t *testing.T) {
 	}
 }
 
-// MPICH's mpiexec, which waits for every process, ends after one that hangs.
+// MPICH's mpiexec, which waits for every process, ends even if one hangs.
 func TestHangingRankUnderMPICH(t *testing.T) {
 	for _, rank := range []string{"0", "1"} {
 		if out, err := under(t, "mpiexec.mpich", "stop:"+rank, "-n", "2", "SELF"); err == nil || !strings.Contains(out, "rank "+rank+" was lost: no sign of life") {

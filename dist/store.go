@@ -8,9 +8,9 @@ import (
 	"net"
 )
 
-// store is a client of torch's TCPStore, in the format of its version 2 (the file
-// TCPStoreBackend.hpp of PyTorch): little-endian, texts with their length before them
-// in 64 bits. It has no passwords: it is for private networks.
+// store is a client of torch's TCPStore, in version 2 of its format (the file
+// TCPStoreBackend.hpp of PyTorch): little-endian, strings preceded by their length in 64
+// bits. It has no passwords: it is for private networks.
 type store struct{ net.Conn }
 
 // The queries.
@@ -47,14 +47,14 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.LittleEndian.AppendUint64(b, uint64(len(text))), text...)
 }
 
-// storeKey is a key as torch's clients write it.
+// storeKey returns a key as torch's clients write it.
 func storeKey(key string) string { return "/" + key }
 
 func (s *store) set(key string, value []byte) error {
 	return s.write(appendText(appendText([]byte{storeSet}, storeKey(key)), string(value)))
 }
 
-// get waits until a key is set.
+// get waits until a key is set and returns its value.
 func (s *store) get(key string) ([]byte, error) {
 	b := binary.LittleEndian.AppendUint64([]byte{storeWait}, 1)
 	if err := s.write(appendText(b, storeKey(key))); err != nil {
@@ -82,7 +82,7 @@ func (s *store) get(key string) ([]byte, error) {
 	return value, err
 }
 
-// listen opens a port at the address that this machine reaches the store from.
+// listen opens a port on the address from which this machine reaches the store.
 func (s *store) listen(ctx context.Context) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(s.LocalAddr().String())
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// tcpStore starts PyTorch's store, or one of its format where there is no PyTorch, and
-// gives its port.
+// tcpStore starts PyTorch's store, or one that speaks its format if there is no PyTorch,
+// and returns its port.
 func tcpStore(t *testing.T) int {
 	t.Helper()
 	python := os.Getenv("SNUG_PYTHON")
@@ -49,7 +49,7 @@ sys.stdin.read()`)
 	return port
 }
 
-// ownStore serves the queries that a group makes.
+// ownStore answers the queries that a group makes.
 func ownStore(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

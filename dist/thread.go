@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Thread makes all calls of a library whose calls belong to one thread and may wait for ranks that
-// are gone: it gives those up.
+// Thread makes all calls of a library whose calls must come from one thread and may wait for
+// ranks that are gone: such calls are abandoned.
 type Thread struct {
 	met    Watched
 	work   chan func()
@@ -16,8 +16,8 @@ type Thread struct {
 	grace  time.Duration
 }
 
-// NewThread is one for the ranks of a group. grace is how long a call may go on by itself once the
-// group has ended.
+// NewThread returns a thread for the ranks of a group. grace is how long a call may still run
+// once the group has ended.
 func NewThread(met Watched, grace time.Duration) *Thread {
 	t := &Thread{met, make(chan func(), 1), make(chan struct{}), grace}
 	go func() {
@@ -34,7 +34,7 @@ func NewThread(met Watched, grace time.Duration) *Thread {
 	return t
 }
 
-// Do has f done by the thread.
+// Do runs f on the thread.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
 	var err error
 	done := make(chan struct{})
@@ -52,7 +52,7 @@ func (t *Thread) Do(ctx context.Context, f func() error) error {
 	default:
 		select {
 		case t.work <- do:
-		case <-t.met.Ended(): // an earlier call was given up
+		case <-t.met.Ended(): // an earlier call was abandoned
 			return t.met.Cause(t.met.Rank(), nil)
 		}
 	}
@@ -72,5 +72,5 @@ func (t *Thread) Do(ctx context.Context, f func() error) error {
 	return t.met.Cause(t.met.Rank(), nil)
 }
 
-// Close ends the thread, once.
+// Close ends the thread. It must be called only once.
 func (t *Thread) Close() { close(t.closed) }

@@ -1,4 +1,4 @@
-// Package disttest has groups for tests.
+// Package disttest provides groups for tests.
 package disttest
 
 import (
@@ -7,10 +7,10 @@ import (
 	"github.com/snug-ml/snug/dist"
 )
 
-// Counted is a group that counts the bytes which its rank sends to others.
+// Counted is a group that counts the bytes that its rank sends to others.
 type Counted struct {
 	dist.Group
-	// Scattered counts those of AllToAll, Gathered those of AllGather.
+	// Scattered counts the bytes of AllToAll, Gathered those of AllGather.
 	Scattered, Gathered *atomic.Int64
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/dist"
 )
 
-// Ranks runs each rank's part, in a group over TCP within this process, which it then leaves with the
-// part's error. It gives the errors by rank.
+// Ranks runs each rank's part in a group over TCP within this process. Each rank leaves the group
+// with its part's error. Ranks returns the errors by rank.
 func Ranks(t testing.TB, world int, part func(g dist.Watched) error) []error {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib"
 )
 
-// abi is a binary interface: what stands for the names of the header mpi.h, as far as they are
-// used here.
+// abi is a binary interface: the values behind the names in the header mpi.h, as far as they
+// are used here.
 type abi struct {
 	name                       string
 	world, bytes, returnErrors uintptr // MPI_COMM_WORLD, MPI_BYTE, MPI_ERRORS_RETURN
@@ -22,15 +22,16 @@ type abi struct {
 }
 
 var (
-	// mpich is that of MPICH since 3.1, by the agreement of its vendors
+	// mpich is the interface of MPICH since 3.1, by the agreement of its vendors
 	// (mpich.org/abi): handles are ints.
 	mpich = abi{name: "MPICH", world: 0x44000000, bytes: 0x4c00010d, returnErrors: 0x54000001, ignoreStatus: 1, funneled: 1}
-	// standard is chapter 20 of MPI 5.0; the figures are those of the header in
+	// standard is chapter 20 of MPI 5.0; the values are from the header in
 	// github.com/mpi-forum/mpi-abi-stubs.
 	standard = abi{name: "MPI 5", world: 0x101, bytes: 0x247, returnErrors: 0x143, ignoreStatus: 0, funneled: 1024}
 )
 
-// openMPI is that of Open MPI 4 and 5, whose handles are the addresses of variables.
+// openMPI returns the interface of Open MPI 4 and 5, whose handles are the addresses of
+// variables.
 func openMPI(handle uintptr) (a abi, err error) {
 	a = abi{name: "Open MPI", ignoreStatus: 0, funneled: 1}
 	missing := dynlib.Find(handle, map[string]*uintptr{
@@ -42,8 +43,9 @@ func openMPI(handle uintptr) (a abi, err error) {
 	return a, nil
 }
 
-// abiOf finds out which interface a library has. One with that of MPI 5 says so; a library of
-// version 5 with another answers -1; older ones have no such function.
+// abiOf determines which interface a library has. MPI_Abi_get_version says so where it is
+// that of MPI 5; a library of version 5 with another interface answers -1; older ones have no
+// such function.
 func abiOf(handle uintptr, version string) (abi, error) {
 	if _, err := purego.Dlsym(handle, "ompi_mpi_comm_world"); err == nil {
 		return openMPI(handle)

@@ -15,8 +15,8 @@ import (
 	"github.com/snug-ml/snug/internal/offheap"
 )
 
-// group exchanges over MPI what the ranks of another group send each other. Those notice who
-// is gone: MPI calls that would wait for a lost rank are given up.
+// group exchanges over MPI what the ranks of another group send each other. That other group
+// notices lost ranks: MPI calls that would wait for one are abandoned.
 type group struct {
 	dist.Calls
 	met   dist.Watched
@@ -26,8 +26,8 @@ type group struct {
 	ended <-chan struct{}
 
 	thread *dist.Thread // makes all MPI calls
-	// mu is held where the caller's memory is read or written, which it may unmap once it
-	// was given an error.
+	// mu is held while the caller's memory is read or written: the caller may unmap it
+	// once it has got an error.
 	mu     sync.Mutex
 	failed error
 
@@ -35,7 +35,8 @@ type group struct {
 	err  error // of leaving
 }
 
-// state is how far the MPI of this process is: it can be begun and finalized once.
+// state is how far MPI has come in this process: it can be initialized and finalized only
+// once.
 var state atomic.Int32
 
 const (
@@ -44,8 +45,8 @@ const (
 	finalized
 )
 
-// Open exchanges over MPI in the place of a group whose ranks all call it. path is that of the
-// library, "" for the one that the launcher probably belongs to.
+// Open returns a group that exchanges over MPI instead of over met, whose ranks all call it.
+// path is the library, "" for the one that probably belongs to the launcher.
 func Open(ctx context.Context, met dist.Watched, path string) (dist.Group, *Library, error) {
 	lib, err := agree(met, path)
 	if err != nil {
@@ -68,8 +69,8 @@ func Open(ctx context.Context, met dist.Watched, path string) (dist.Group, *Libr
 	return g, &lib.Library, nil
 }
 
-// agree loads the library, which must be the same for all: one that some ranks cannot
-// load would leave the others waiting.
+// agree loads the library, which must be the same on all ranks: if some ranks could not
+// load it, the others would wait for them.
 func agree(met dist.Watched, path string) (*library, error) {
 	var mine struct{ Error, Version string }
 	lib, err := find(path)
@@ -101,9 +102,9 @@ func agree(met dist.Watched, path string) (*library, error) {
 	return lib, nil
 }
 
-// allocate makes the memory that messages are sent from and received into. It is never given
-// back: libraries keep memory registered with network adapters by its address, and do not
-// see that Go unmaps it, or puts other pages there.
+// allocate allocates the memory that messages are sent from and received into. It is never
+// freed: libraries keep memory registered with network adapters by its address, and do not
+// notice when Go unmaps it or puts other pages there.
 func (g *group) allocate() error {
 	world, size := g.met.World(), slotBytes(g.met.World())
 	memory, err := offheap.Allocate(StagingBytes(world))
@@ -126,12 +127,12 @@ func (g *group) allocate() error {
 	return nil
 }
 
-// do has f done by the thread that makes MPI calls.
+// do runs f on the thread that makes MPI calls.
 func (g *group) do(ctx context.Context, f func() error) error {
 	return g.fail(g.thread.Do(ctx, f))
 }
 
-// fail keeps the first error, after which no memory of callers is touched any more.
+// fail keeps the first error, after which callers' memory is no longer touched.
 func (g *group) fail(err error) error {
 	if err == nil {
 		return nil
@@ -144,8 +145,8 @@ func (g *group) fail(err error) error {
 	return g.failed
 }
 
-// begin begins MPI. A library whose launcher was another one finds itself alone in the world,
-// in silence.
+// begin initializes MPI. A library that does not belong to the launcher silently finds itself
+// alone in the world.
 func (g *group) begin() error {
 	if err := g.lib.begin(); err != nil {
 		return err
@@ -161,13 +162,13 @@ func (g *group) begin() error {
 	return nil
 }
 
-// exchange makes one call.
+// exchange carries out one call.
 func (g *group) exchange(c *dist.Call) error {
 	g.mu.Lock()
 	failed := g.failed
 	g.mu.Unlock()
 	if failed != nil {
-		return failed // a call that was given up may still use what follows
+		return failed // an abandoned call may still use what follows
 	}
 	var out []*outgoing
 	var in []*incoming
@@ -184,9 +185,8 @@ func (g *group) exchange(c *dist.Call) error {
 	return g.do(context.Background(), func() error { return g.run(out, in) })
 }
 
-// Leave finalizes MPI where all is well, which waits for the other ranks. After a failure there
-// is nothing that could be finalized: what launchers do is to end all processes when one
-// ends with another code than 0.
+// Leave finalizes MPI if all is well, which waits for the other ranks. After a failure MPI
+// cannot be finalized: launchers end all processes when one exits with a code other than 0.
 func (g *group) Leave(cause error) error {
 	g.left.Do(func() {
 		g.mu.Lock()
@@ -205,9 +205,9 @@ func (g *group) Leave(cause error) error {
 	return g.err
 }
 
-// Exit ends the process. After a run over MPI it does that by C's exit: MPICH 5 says goodbye to its
-// launcher there, which otherwise kills the other ranks. One that failed has nobody to
-// say goodbye to.
+// Exit ends the process. After a run over MPI it calls C's exit: MPICH 5 says goodbye to its
+// launcher there, which otherwise kills the other ranks. A process that failed has no one to say
+// goodbye to.
 func Exit(code int) {
 	if state.Load() == finalized {
 		leave(code)

@@ -17,15 +17,15 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib"
 )
 
-// The names of libraries, by interface. Open MPI 4 and 5 have the same.
+// File names of libraries, by interface. Open MPI 4 and 5 have the same.
 var (
 	openMPINames  = []string{"libmpi.so.40"}
 	standardNames = []string{"libmpi_abi.so.1", "libmpi_abi.so.0"}
 	mpichNames    = []string{"libmpich.so.12", "libmpi.so.12"}
 )
 
-// usual are the names to try, those first that the launcher of this process probably belongs to: a
-// library finds no other process where a launcher of another kind started it.
+// usual returns the names to try, first those that probably belong to this process's launcher: a
+// library finds no other process if a launcher of another kind started it.
 func usual(getenv func(string) string) []string {
 	if getenv("OMPI_COMM_WORLD_SIZE") != "" || getenv("PMIX_RANK") != "" {
 		return append(append(append([]string{}, openMPINames...), standardNames...), mpichNames...)
@@ -33,15 +33,16 @@ func usual(getenv func(string) string) []string {
 	return append(append(append([]string{}, mpichNames...), standardNames...), openMPINames...)
 }
 
-// loaded is the library of this process: none is ever unloaded, and MPI cannot be begun twice.
+// loaded is the library of this process: it is never unloaded, and MPI cannot be initialized
+// twice.
 var loaded struct {
 	sync.Mutex
 	path string
 	*library
 }
 
-// Find loads a library, that at path or ("") the one that the launcher of this process probably
-// belongs to. Nothing else is done with it.
+// Find loads a library, the one at path or, if path is empty, the one that probably belongs to
+// this process's launcher. It does nothing else with it.
 func Find(path string) (*Library, error) {
 	l, err := find(path)
 	if err != nil {
@@ -76,8 +77,8 @@ func find(path string) (*library, error) {
 	return nil, fmt.Errorf("no MPI library is installed (none of %s was found): install Open MPI 4 or 5 or MPICH, or give the path of its library", strings.Join(usual(os.Getenv), ", "))
 }
 
-// candidates are the files to try: what the loader finds, and what lies in the installation of a
-// launcher that can be found, which need not be on the loader's path.
+// candidates returns the files to try: what the loader finds, and what lies in the installation
+// of a launcher that is found, which need not be on the loader's path.
 func candidates(path string) []string {
 	if path != "" {
 		return []string{path}
@@ -101,8 +102,8 @@ func candidates(path string) []string {
 	return paths
 }
 
-// library is a loaded library: the addresses of its functions, and what its header has for
-// names.
+// library is a loaded library: the addresses of its functions, and the values behind the
+// names in its header.
 type library struct {
 	Library
 	abi
@@ -110,7 +111,8 @@ type library struct {
 	isend, irecv, test, errorString, libraryVersion         uintptr
 }
 
-// load loads a library with all that is called. Open MPI's plug-ins need its symbols to be global.
+// load loads a library with all functions that are called. Open MPI's plug-ins need its symbols
+// to be global.
 func load(path string) (l *library, err error) {
 	var handle uintptr
 	keepSignals(func() { handle, err = dynlib.LoadGlobal(path) })
@@ -145,7 +147,7 @@ func invoke(f uintptr, args ...uintptr) (code int32) {
 // maxString is more than the longest string of any of the interfaces (8192 bytes).
 const maxString = 16 << 10
 
-// failed makes an error of what a function returned.
+// failed turns the code that a function returned into an error.
 func (l *library) failed(call string, code int32) error {
 	if code == 0 {
 		return nil
@@ -157,12 +159,12 @@ func (l *library) failed(call string, code int32) error {
 	return &callError{fmt.Sprintf("%s of %s: error %d: %s", call, l.Version, code, text[:n])}
 }
 
-// callError is what an MPI call failed with.
+// callError is the error of an MPI call.
 type callError struct{ text string }
 
 func (e *callError) Error() string { return e.text }
 
-// version is the first line of what the library says of itself, without what follows a comma.
+// version is the first line of the library's version string, up to a comma.
 func (l *library) version() string {
 	text, n := make([]byte, maxString), int32(0)
 	if invoke(l.libraryVersion, uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&n))) != 0 {
@@ -173,7 +175,8 @@ func (l *library) version() string {
 	return strings.Replace(strings.Join(strings.Fields(line), " "), " Version: ", " ", 1)
 }
 
-// begin is MPI_Init_thread, for calls from one thread. Errors are returned from here on.
+// begin calls MPI_Init_thread, for calls from one thread. From here on errors are
+// returned.
 func (l *library) begin() (err error) {
 	keepSignals(func() {
 		var level int32
@@ -190,7 +193,7 @@ func (l *library) begin() (err error) {
 
 func (l *library) end() error { return l.failed("MPI_Finalize", invoke(l.finalize)) }
 
-// place is this process's number, and how many there are.
+// place returns this process's rank and the number of processes.
 func (l *library) place() (rank, size int, err error) {
 	var r, n int32
 	err = errors.Join(l.failed("MPI_Comm_rank", invoke(l.commRank, l.world, uintptr(unsafe.Pointer(&r)))),
@@ -201,17 +204,18 @@ func (l *library) place() (rank, size int, err error) {
 // request is a message under way. In MPICH's interface it takes the first four bytes.
 type request struct{ handle uintptr }
 
-// send starts to send b, which stays where it is and as it is until the request is done.
+// send starts sending b, which must stay where it is, unchanged, until the request is
+// done.
 func (l *library) send(r *request, to int, b []byte) error {
 	return l.failed("MPI_Isend", invoke(l.isend, address(b), uintptr(len(b)), l.bytes, uintptr(to), 0, l.world, uintptr(unsafe.Pointer(&r.handle))))
 }
 
-// receive starts to receive up to len(b) bytes.
+// receive starts receiving up to len(b) bytes.
 func (l *library) receive(r *request, from int, b []byte) error {
 	return l.failed("MPI_Irecv", invoke(l.irecv, address(b), uintptr(len(b)), l.bytes, uintptr(from), 0, l.world, uintptr(unsafe.Pointer(&r.handle))))
 }
 
-// done moves messages on and reports whether a request's is through.
+// done moves messages on and reports whether the request is complete.
 func (l *library) done(r *request) (bool, error) {
 	var flag int32
 	code := invoke(l.test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&flag)), l.ignoreStatus)
@@ -220,7 +224,8 @@ func (l *library) done(r *request) (bool, error) {
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// leave is C's exit, which runs what libraries have registered for the end of the process.
+// leave calls C's exit, which runs what libraries have registered for the end of the
+// process.
 func leave(code int) {
 	if exit, err := purego.Dlsym(purego.RTLD_DEFAULT, "exit"); err == nil {
 		purego.SyscallN(exit, uintptr(code))

@@ -18,7 +18,7 @@ import (
 	"github.com/snug-ml/snug/dist/mpi"
 )
 
-// part names what a process does that this test starts by a launcher of MPI.
+// part names what a process that this test starts with an MPI launcher does.
 const part = "SNUG_TEST_MPI_PART"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	mpi.Exit(0)
 }
 
-// play is a process's part.
+// play does the part of a process.
 func play(name string) error {
 	launch, err := dist.FindLaunch(os.Getenv)
 	if err != nil || launch == nil {
@@ -103,7 +103,7 @@ func exchanges(g dist.Group) error {
 	return dist.Barrier(g)
 }
 
-// sizes has ranks that disagree about a size: all must end with an error.
+// sizes makes ranks disagree about a size: all must end with an error.
 func sizes(g dist.Group) error {
 	parts := make([][]byte, g.World())
 	for r := range parts {
@@ -119,7 +119,7 @@ func kinds(g dist.Group) error {
 	return errors.Join(g.Broadcast(1, make([]byte, 1)), dist.Barrier(g))
 }
 
-// fails has a rank that ends by an error of its own while the others wait for it.
+// fails makes a rank end with an error of its own while the others wait for it.
 func fails(g dist.Group) error {
 	if g.Rank() == 1 {
 		return errors.New("this rank has had enough")
@@ -127,7 +127,7 @@ func fails(g dist.Group) error {
 	return dist.Barrier(g)
 }
 
-// lose has a rank that does not get to the end.
+// lose makes a rank end before it is done.
 func lose(g dist.Group, s syscall.Signal) error {
 	if err := dist.Barrier(g); err != nil {
 		return err
@@ -144,7 +144,7 @@ func lose(g dist.Group, s syscall.Signal) error {
 	}
 }
 
-// handlers has faults that Go makes errors of.
+// handlers causes faults that Go turns into errors.
 func handlers(g dist.Group) (err error) {
 	if err := exchanges(g); err != nil {
 		return err
@@ -166,7 +166,7 @@ type launcher struct {
 	path  string // of the library; empty: found
 }
 
-// launchers are those installed here.
+// launchers returns those installed here.
 func launchers(t *testing.T) (list []launcher) {
 	t.Helper()
 	for _, l := range []launcher{
@@ -190,14 +190,14 @@ func launchers(t *testing.T) (list []launcher) {
 	return list
 }
 
-// play starts n processes that do a part.
+// play starts n processes that do the named part.
 func (l *launcher) play(t *testing.T, n int, name string) (out string, err error) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // where all hang
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // in case all hang
 	defer cancel()
 	c := exec.CommandContext(ctx, l.start[0], append(append([]string{}, l.start[1:]...), fmt.Sprint(n), self)...)
 	c.Env = append(os.Environ(), part+"="+name, "SNUG_TEST_MPI_LIBRARY="+l.path, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
@@ -237,8 +237,8 @@ func TestDisagreementAndFailure(t *testing.T) {
 	}
 }
 
-// A rank that is killed, or that hangs, ends the others, whether the launcher or their signs of life
-// tell them.
+// A rank that is killed, or that hangs, ends the others, whether they learn of it from the
+// launcher or from missing signs of life.
 func TestLostRankEndsAll(t *testing.T) {
 	for _, l := range launchers(t) {
 		t.Run(l.name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestLostRankEndsAll(t *testing.T) {
 	}
 }
 
-// A library that belongs to another launcher finds one process.
+// A library that belongs to another launcher finds only one process.
 func TestForeignLibraryIsRefused(t *testing.T) {
 	list := launchers(t)
 	if len(list) < 2 {

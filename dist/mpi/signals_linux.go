@@ -7,17 +7,17 @@ import (
 	"unsafe"
 )
 
-// signals is how many there are on Linux, real-time ones included.
+// signals is how many signals Linux has, real-time ones included.
 const signals = 64
 
-// action is the kernel's struct sigaction, of at most 32 bytes; what is in it does not matter
+// action is the kernel's struct sigaction, of at most 32 bytes; its contents do not matter
 // here.
 type action [8]uint64
 
-// keepSignals leaves the handlers of signals as they are, whatever f does to them. Libraries
-// take those of faults when they are loaded or begun (UCX, below Debian's MPICH, makes a crash of
-// every nil pointer that Go would make an error of) and some take SIGHUP and SIGUSR1, without
-// asking for the stack that handlers need in a Go program.
+// keepSignals restores the signal handlers that f replaces. Libraries take over fault signals
+// when they are loaded or initialized (UCX, used by Debian's MPICH, turns every nil dereference
+// into a crash where Go would make an error of it), and some take SIGHUP and SIGUSR1, without
+// requesting the alternate stack that handlers need in a Go program.
 func keepSignals(f func()) {
 	var before [signals + 1]action
 	for s := 1; s <= signals; s++ {
@@ -33,7 +33,7 @@ func keepSignals(f func()) {
 	}
 }
 
-// sigaction is the system call. It fails for SIGKILL and SIGSTOP alone, which have no handlers.
+// sigaction is the system call. It fails only for SIGKILL and SIGSTOP, which cannot be handled.
 func sigaction(s int, set, get *action) {
 	const maskBytes = 8
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(get)), maskBytes, 0, 0)

@@ -85,7 +85,7 @@ func TestUsualNames(t *testing.T) {
 	}
 }
 
-// All that is exchanged by any number of ranks has room in the memory that is planned for it.
+// Whatever any number of ranks exchange fits in the memory planned for it.
 func TestStaging(t *testing.T) {
 	for world := 1; world < 2000; world++ {
 		size := slotBytes(world)

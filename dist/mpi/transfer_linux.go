@@ -22,10 +22,10 @@ type outgoing struct {
 	peer     int
 	slots    [slots]slot
 	header   [dist.HeaderBytes]byte
-	data     []byte // what is not in a slot yet
-	begun    bool   // the header is
+	data     []byte // not in a slot yet
+	begun    bool   // the header is in a slot
 	started  int    // messages
-	underway int    // of those
+	underway int    // messages under way
 }
 
 func (o *outgoing) begin(c *dist.Call) {
@@ -71,10 +71,10 @@ type incoming struct {
 	peer     int
 	slots    [slots]slot
 	call     *dist.Call
-	data     []byte // what is not filled yet
-	asked    int    // bytes that messages under way will have
-	begun    bool   // the header is asked for
-	known    bool   // it has come
+	data     []byte // not received yet
+	asked    int    // bytes that messages under way will bring
+	begun    bool   // the header has been requested
+	known    bool   // the header has arrived
 	started  int
 	underway int
 }
@@ -119,7 +119,7 @@ func (i *incoming) ask(g *group, s *slot) error {
 	return g.lib.receive(&s.request, i.peer, s.memory[:s.size])
 }
 
-// take takes what a message has.
+// take copies out the contents of a message.
 func (i *incoming) take(g *group, s *slot) error {
 	b := s.memory[:s.size]
 	if i.known {
@@ -134,10 +134,10 @@ func (i *incoming) take(g *group, s *slot) error {
 	return g.touch(func() { i.data = i.data[copy(i.data, b):] })
 }
 
-// errOver ends a call that was given up.
+// errOver ends an abandoned call.
 var errOver = errors.New("mpi: the call was given up")
 
-// touch does what reads or writes the caller's memory.
+// touch runs f, which reads or writes the caller's memory.
 func (g *group) touch(f func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,15 +148,15 @@ func (g *group) touch(f func()) error {
 	return nil
 }
 
-// Nothing moves unless MPI is called. After spin without news the thread sleeps between calls, so
-// that whoever computes, or the process that is waited for, has the processor.
+// Nothing moves unless MPI is called. After spin without progress the thread sleeps between
+// calls, which leaves the processor to whatever computes, or to the process that is waited for.
 const (
 	spin       = 50 * time.Microsecond
 	firstSleep = 20 * time.Microsecond
 	mostSleep  = 200 * time.Microsecond
 )
 
-// explain makes of an error of MPI in a call with a rank what was behind it.
+// explain replaces an MPI error in a call with a rank by its cause.
 func (g *group) explain(r int, err error) error {
 	if errors.As(err, new(*callError)) {
 		return g.met.Cause(r, err)

@@ -14,25 +14,25 @@ import (
 	"github.com/snug-ml/snug/dist"
 )
 
-// Communicator is one rank's end of ranks that exchange the memory of their cards. All make the
-// same calls in the same order with the same sizes, as of a [dist.Group]; NCCL does not notice
-// where they do not. After an error it can only be left.
+// Communicator is one rank's end of a set of ranks that exchange memory of their cards. All
+// make the same calls in the same order with the same sizes, as in a [dist.Group]; NCCL does
+// not notice when they do not. After an error it can only be left.
 type Communicator struct {
 	lib    *Library
 	met    dist.Watched
 	stream Stream
-	thread *dist.Thread // makes all calls
+	thread *dist.Thread // makes all NCCL calls
 	handle uintptr
 	gone   bool // destroyed or aborted
 	left   sync.Once
 	err    error // of leaving
 }
 
-// abortTime is how long an abort may take: it has been known not to end.
+// abortTime bounds an abort: some are known never to end.
 const abortTime = 10 * time.Second
 
-// Connect makes a communicator of the ranks of a group, which all call it, each for a card of
-// its own.
+// Connect makes a communicator of the ranks of a group, all of which call it, each with a
+// card of its own.
 func (l *Library) Connect(ctx context.Context, met dist.Watched, s Stream) (*Communicator, error) {
 	if err := l.same(met); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (l *Library) Connect(ctx context.Context, met dist.Watched, s Stream) (*Com
 		return c.settle(ctx)
 	})
 	if err != nil {
-		// It may have been made while the group ended.
+		// The communicator may have been made while the group ended.
 		_ = c.thread.Do(ctx, func() error { return c.abort(nil) })
 		c.thread.Close()
 		return nil, fmt.Errorf("connecting %v: %w", l, err)
@@ -68,7 +68,8 @@ func (l *Library) Connect(ctx context.Context, met dist.Watched, s Stream) (*Com
 	return c, nil
 }
 
-// same refuses ranks with other versions of the library, which do not understand each other.
+// same refuses ranks with different versions of the library, which do not understand each
+// other.
 func (l *Library) same(met dist.Watched) error {
 	all, err := dist.AllGatherSized(met, []byte(l.version.String()))
 	if err != nil {
@@ -82,13 +83,13 @@ func (l *Library) same(met dist.Watched) error {
 	return nil
 }
 
-// settle waits until what was called is through; a communicator that failed, or whose ranks are
-// gone, is aborted.
+// settle waits until the calls made are complete; a communicator that failed, or whose ranks
+// are gone, is aborted.
 func (c *Communicator) settle(ctx context.Context) error {
 	return c.wait(ctx, func() (bool, error) { return c.lib.state(c.handle) })
 }
 
-// How long the thread sleeps between two questions.
+// How long the thread sleeps between two polls.
 const (
 	firstSleep = 5 * time.Microsecond
 	mostSleep  = 200 * time.Microsecond
@@ -115,8 +116,8 @@ func (c *Communicator) wait(ctx context.Context, done func() (bool, error)) erro
 	}
 }
 
-// explain makes of an error what was behind it: that another rank is gone may come to be known
-// later than that it does not answer.
+// explain replaces an error by its cause: the news that another rank is gone may arrive later
+// than its failure to answer.
 func (c *Communicator) explain(err error) error {
 	var e *callError
 	if !errors.As(err, &e) || e.result != systemError && e.result != remoteError {
@@ -130,7 +131,7 @@ func (c *Communicator) explain(err error) error {
 	}
 }
 
-// abort ends what is under way, on this thread.
+// abort aborts what is under way, on this thread.
 func (c *Communicator) abort(why error) error {
 	if c.gone || c.handle == 0 {
 		return why
@@ -142,7 +143,7 @@ func (c *Communicator) abort(why error) error {
 	return why
 }
 
-// group makes calls that are one operation, and waits until the stream has done it.
+// group makes calls that form one operation, and waits until the stream has done it.
 func (c *Communicator) group(calls func() error) error {
 	return c.thread.Do(context.Background(), func() error {
 		if c.gone {
@@ -193,8 +194,8 @@ func (c *Communicator) check(lists ...[]Buffer) error {
 	return nil
 }
 
-// AllToAll sends send[r] to each rank r and fills recv[r] with what r sent to this rank, which
-// also sends to itself.
+// AllToAll sends send[r] to each rank r, this one included, and fills recv[r] with what r sent
+// to this rank.
 func (c *Communicator) AllToAll(send, recv []Buffer) error {
 	if err := c.check(send, recv); err != nil {
 		return err
@@ -215,7 +216,7 @@ func (c *Communicator) AllToAll(send, recv []Buffer) error {
 	})
 }
 
-// some exchanges with a rank what is not empty.
+// some exchanges a buffer with a rank unless it is empty.
 func (c *Communicator) some(r int, b Buffer, exchange func(r int, b Buffer) error) error {
 	if b.Bytes == 0 {
 		return nil
@@ -223,8 +224,9 @@ func (c *Communicator) some(r int, b Buffer, exchange func(r int, b Buffer) erro
 	return exchange(r, b)
 }
 
-// AllGather sends parts[Rank] to all and fills the other parts with theirs. They are of any sizes and
-// anywhere, so they are sent one by one: ncclAllGather needs parts of one size in a row.
+// AllGather sends parts[Rank] to all ranks and fills the other parts with theirs. The parts may
+// have any sizes and addresses, so they are sent one by one: ncclAllGather needs equal parts in a
+// row.
 func (c *Communicator) AllGather(parts []Buffer) error {
 	if err := c.check(parts); err != nil {
 		return err
@@ -246,7 +248,7 @@ func (c *Communicator) AllGather(parts []Buffer) error {
 	})
 }
 
-// Broadcast fills b with that of the root.
+// Broadcast fills b with the root's data.
 func (c *Communicator) Broadcast(root int, b Buffer) error {
 	if root < 0 || root >= c.met.World() {
 		return fmt.Errorf("nccl: Broadcast: rank %d of %d ranks", root, c.met.World())
@@ -258,7 +260,7 @@ func (c *Communicator) Broadcast(root int, b Buffer) error {
 	})
 }
 
-// Leave ends this rank's part: well, or with a cause. Leaving twice does nothing.
+// Leave ends this rank's part, with a cause if it failed. Leaving twice does nothing.
 func (c *Communicator) Leave(cause error) error {
 	c.left.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), dist.Meet)

@@ -28,7 +28,7 @@ type Library struct {
 	errorString, lastError                            uintptr
 }
 
-// Open loads the library that the loader finds, or one of those seen elsewhere.
+// Open loads the library that the loader finds, or else one of those seen elsewhere.
 func Open(seen []string) (*Library, error) {
 	paths := []string{name}
 	for _, p := range seen {
@@ -46,10 +46,10 @@ func Open(seen []string) (*Library, error) {
 	return nil, fmt.Errorf("NCCL is not installed (%s was not found)", name)
 }
 
-// OpenFile loads a library by its path.
+// OpenFile loads the library at a path.
 func OpenFile(path string) (*Library, error) { return load(path) }
 
-// load loads a library with all that is called.
+// load loads a library with all functions that are called.
 func load(path string) (*Library, error) {
 	handle, err := dynlib.Load(path)
 	if err != nil {
@@ -72,12 +72,12 @@ func load(path string) (*Library, error) {
 	if l.version = Version(version); l.version < oldest || len(missing) > 0 {
 		return nil, fmt.Errorf("%s is NCCL %v: want %v or later", path, l.version, oldest)
 	}
-	// Since 2.23 there is one that takes the id by its address.
+	// Since 2.23 there is a variant that takes the id by its address.
 	dynlib.Find(handle, map[string]*uintptr{"ncclCommInitRankScalable": &l.initScalable})
 	return l, nil
 }
 
-// Version is the library's.
+// Version returns the library's version.
 func (l *Library) Version() Version { return l.version }
 
 func (l *Library) String() string { return fmt.Sprintf("NCCL %v (%s)", l.version, l.path) }
@@ -100,7 +100,7 @@ func call(f uintptr, args ...uintptr) result {
 	return result(int32(r))
 }
 
-// failed makes an error of what a function returned. That it is in progress is none.
+// failed turns a result into an error. Being in progress is not one.
 func (l *Library) failed(function string, r result) error {
 	if r == success || r == inProgress {
 		return nil
@@ -114,7 +114,7 @@ func (l *Library) failed(function string, r result) error {
 	return &callError{r, fmt.Sprintf("%s of NCCL %v: error %d: %s", function, l.version, r, text)}
 }
 
-// callError is what a call failed with.
+// callError is the error of an NCCL call.
 type callError struct {
 	result
 	text string
@@ -122,8 +122,8 @@ type callError struct {
 
 func (e *callError) Error() string { return e.text }
 
-// configuration is the start of ncclConfig_t, as it was in 2.14: later libraries take what a
-// structure of its size and version lacks to be as usual.
+// configuration is the start of ncclConfig_t, as it was in 2.14: later libraries use
+// defaults for what a structure of its size and version lacks.
 type configuration struct {
 	size     uint64
 	magic    uint32
@@ -140,8 +140,8 @@ func (l *Library) newID() (id [idBytes]byte, err error) {
 	return id, err
 }
 
-// connect begins to make this rank's end of a communicator, which the library may write until it
-// is there.
+// connect begins to make this rank's end of a communicator, which the library may write until
+// the communicator is ready.
 func (l *Library) connect(comm *uintptr, world, rank int, id *[idBytes]byte) error {
 	c := &configuration{size: uint64(unsafe.Sizeof(configuration{})), magic: magic, version: uint32(oldest)}
 	if l.initScalable != 0 {
@@ -150,14 +150,14 @@ func (l *Library) connect(comm *uintptr, world, rank int, id *[idBytes]byte) err
 	if runtime.GOARCH == "arm64" { // a structure of this size is passed by its address
 		return l.failed("ncclCommInitRankConfig", call(l.initConfig, uintptr(unsafe.Pointer(comm)), uintptr(world), uintptr(unsafe.Pointer(id)), uintptr(rank), uintptr(unsafe.Pointer(c))))
 	}
-	// On amd64 it goes on the stack, and the other arguments into the first four of six
-	// registers.
+	// On amd64 it goes on the stack, and the other arguments go into the first four of
+	// the six registers.
 	w := (*[idBytes / 8]uintptr)(unsafe.Pointer(id))
 	return l.failed("ncclCommInitRankConfig", call(l.initConfig, uintptr(unsafe.Pointer(comm)), uintptr(world), uintptr(rank), uintptr(unsafe.Pointer(c)), 0, 0,
 		w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15]))
 }
 
-// state is that of a communicator: in progress, ready, or failed.
+// state returns whether a communicator is ready; an error means that it has failed.
 func (l *Library) state(comm uintptr) (ready bool, err error) {
 	var r result
 	if err := l.failed("ncclCommGetAsyncError", call(l.getAsyncError, comm, uintptr(unsafe.Pointer(&r)))); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/snug-ml/snug/internal/offheap"
 )
 
-// standIn builds the library of testdata, with definitions, and gives its path.
+// standIn builds the library in testdata, with definitions, and returns its path.
 func standIn(t *testing.T, definitions ...string) string {
 	t.Helper()
 	return dynlibtest.Build(t, "libnccl.so.2.0", "testdata/nccl.c", definitions...)
@@ -36,7 +36,7 @@ func open(t *testing.T, path string) *nccl.Library {
 	return l
 }
 
-// variable is a count that the stand-in keeps.
+// variable returns a counter that the stand-in keeps.
 func variable(t *testing.T, path, name string) int {
 	t.Helper()
 	h, err := dynlib.Load(path)
@@ -50,7 +50,7 @@ func variable(t *testing.T, path, name string) int {
 	return int(atomic.LoadInt32(*(**int32)(unsafe.Pointer(&at))))
 }
 
-// stream counts what is under way on it, as the stand-in does. Nothing else is on it.
+// stream counts the stand-in's work under way on it. It carries no other work.
 type stream struct {
 	pending, reached int64
 	bound            int
@@ -63,7 +63,7 @@ func (s *stream) Done() (bool, error) {
 	return atomic.LoadInt64(&s.pending) == 0, nil
 }
 
-// memory is room that stays where it is.
+// memory allocates a buffer that stays where it is.
 func memory(n int) (nccl.Buffer, []byte) {
 	b, err := offheap.Allocate(int64(max(1, n)))
 	if err != nil {
@@ -143,14 +143,15 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// A rank that fails ends those that wait for it in the midst of an exchange, and while they connect.
+// A rank that fails ends those that wait for it, in the midst of an exchange or while they
+// connect.
 func TestFailureAborts(t *testing.T) {
 	path := standIn(t, "VERSION=22304", "SCALABLE")
 	l := open(t, path)
 	for _, connects := range []bool{true, false} {
 		errs := disttest.Ranks(t, 3, func(g dist.Watched) error {
 			if !connects && g.Rank() == 1 {
-				// What all do before they connect.
+				// What all ranks do before they connect.
 				if _, err := dist.AllGatherSized(g, []byte(l.Version().String())); err != nil {
 					return err
 				}
@@ -181,7 +182,7 @@ func TestFailureAborts(t *testing.T) {
 	}
 }
 
-// An error that the library finds later ends the communicator, and the other rank's.
+// An error that the library reports later ends the communicator, and the other rank's.
 func TestAsynchronousErrorAborts(t *testing.T) {
 	path := standIn(t, "VERSION=22304")
 	l := open(t, path)

@@ -13,7 +13,7 @@ import (
 // Library is NCCL.
 type Library struct{}
 
-// Communicator is one rank's end of ranks that exchange the memory of their cards.
+// Communicator is one rank's end of a set of ranks that exchange memory of their cards.
 type Communicator struct{}
 
 var errNone = errors.New("this build of snug has no CUDA: " + dynlib.Without)
@@ -26,7 +26,7 @@ func OpenFile(string) (*Library, error) { return nil, errNone }
 
 func (*Library) String() string { return "no NCCL" }
 
-// Version is that of no library.
+// Version returns 0.
 func (*Library) Version() Version { return 0 }
 
 // Connect reports that this build has no CUDA.

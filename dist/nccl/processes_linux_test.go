@@ -20,7 +20,7 @@ import (
 	"github.com/snug-ml/snug/dist/nccl"
 )
 
-// What processes that this test starts are told by their environment.
+// Variables set for the processes that this test starts.
 const (
 	partKey    = "SNUG_TEST_NCCL_PART"    // what they do
 	libraryKey = "SNUG_TEST_NCCL_LIBRARY" // the path of the stand-in
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// play is a process's part.
+// play does the part of a process.
 func play(part func(c *nccl.Communicator, me, world int) error) error {
 	launch, err := dist.FindLaunch(os.Getenv)
 	if err != nil || launch == nil {
@@ -82,7 +82,7 @@ var parts = map[string]func(c *nccl.Communicator, me, world int) error{
 	"stopped": func(c *nccl.Communicator, me, world int) error { return lose(c, me, world, syscall.SIGSTOP) },
 }
 
-// lose has rank 1 go while the others exchange.
+// lose makes rank 1 go away while the others exchange.
 func lose(c *nccl.Communicator, me, world int, s syscall.Signal) error {
 	for i := 0; ; i++ {
 		if err := exchanges(c, me, world); err != nil {
@@ -96,13 +96,13 @@ func lose(c *nccl.Communicator, me, world int, s syscall.Signal) error {
 	}
 }
 
-// process is one that has ended.
+// process is a process that has ended.
 type process struct {
 	out string
 	err error
 }
 
-// code is its exit code, -1 after a signal.
+// code returns its exit code, -1 after a signal.
 func (p process) code() int {
 	var e *exec.ExitError
 	if errors.As(p.err, &e) {
@@ -111,8 +111,8 @@ func (p process) code() int {
 	return 0
 }
 
-// processes starts so many that do a part with the libraries, rank by rank in turn, as mpiexec would, and waits
-// for them. One that is stopped is killed when the others have ended.
+// processes starts one process for each rank, with the libraries in turn, as mpiexec would, and
+// waits for them. One that is stopped is killed once the others have ended.
 func processes(t *testing.T, world int, part string, libraries ...string) []process {
 	t.Helper()
 	if testing.Short() {
@@ -122,7 +122,7 @@ func processes(t *testing.T, world int, part string, libraries ...string) []proc
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // where all hang
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // in case all hang
 	defer cancel()
 	job, shared := rand.Text(), t.TempDir()
 	all, outs, errs := make([]*exec.Cmd, world), make([]bytes.Buffer, world), make([]error, world)
@@ -157,7 +157,7 @@ func processes(t *testing.T, world int, part string, libraries ...string) []proc
 	return ended
 }
 
-// Each rank a process of its own, as on a machine with several cards.
+// Each rank is a process of its own, as on a machine with several cards.
 func TestProcessesExchange(t *testing.T) {
 	for _, definitions := range [][]string{{"VERSION=21403"}, {"VERSION=22304", "SCALABLE"}} {
 		path := standIn(t, definitions...)
@@ -171,7 +171,7 @@ func TestProcessesExchange(t *testing.T) {
 	}
 }
 
-// A process that fails, is killed or hangs ends the others, who say which it was.
+// A process that fails, is killed or hangs ends the others, which say which it was.
 func TestLostProcessEndsAll(t *testing.T) {
 	path := standIn(t, "VERSION=22304", "SCALABLE")
 	for part, c := range map[string]struct {
@@ -195,7 +195,7 @@ func TestLostProcessEndsAll(t *testing.T) {
 	}
 }
 
-// Processes that find different versions do not begin.
+// Processes that find different versions of the library do not start.
 func TestProcessesWithOtherLibraries(t *testing.T) {
 	for r, p := range processes(t, 2, "exchanges", standIn(t, "VERSION=22304", "SCALABLE"), standIn(t, "VERSION=21403")) {
 		if p.err == nil || !strings.Contains(p.out, "use the same version everywhere") {

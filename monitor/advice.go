@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// deviceSummary is what advice rests on: samples taken while the run trained, and
+// deviceSummary returns the basis of advice: samples taken while the run trained, and
 // where the time of its last updates went.
 func (r *Run) deviceSummary(s *Snapshot) device.Summary {
 	i := &s.Info
@@ -25,7 +25,7 @@ func (r *Run) deviceSummary(s *Snapshot) device.Summary {
 	for k := len(r.machine) - 1; k >= 0 && looks < recentSamples; k-- {
 		x := &r.machine[k]
 		if x.Update <= i.From || x.Doing == Evaluating || x.Doing == Finishing {
-			continue // before the first update, or of other work
+			continue // before the first update, or during other work
 		}
 		n := x.looks()
 		looks += n
@@ -40,13 +40,13 @@ func (r *Run) deviceSummary(s *Snapshot) device.Summary {
 		}
 	}
 	if d.Utilization == (device.Range{}) {
-		d.Samples = 0 // how the device was used is not known
+		d.Samples = 0 // how the device was used is unknown
 	}
 	d.Memory.Peak = float64(s.Memory.Peak)
 	return d
 }
 
-// failedSave reports whether a line about a checkpoint is of a failed save.
+// failedSave reports whether a line about a checkpoint is about a failed save.
 func failedSave(text string) bool {
 	for _, kind := range []checkpoint.EventKind{checkpoint.Failed, checkpoint.Bad} {
 		if strings.HasPrefix(text, string(kind)+" ") || strings.HasPrefix(text, string(kind)+":") {

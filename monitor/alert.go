@@ -11,11 +11,12 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Alert is something that is wrong, or looks so, with its figures and what to do.
+// Alert is something that is or looks wrong, with its figures and what to do about it.
 type Alert struct {
 	Kind  AlertKind `json:"kind"`
 	Level Level     `json:"level"`
-	// Update and Time of the newest occurrence, where it has one, and their Count.
+	// Update and Time are those of the newest occurrence, if any, Count is the number of
+	// occurrences.
 	Update int64     `json:"update,omitempty"`
 	Time   time.Time `json:"time,omitzero"`
 	Count  int       `json:"count,omitempty"`
@@ -23,7 +24,7 @@ type Alert struct {
 	Do     string    `json:"do,omitempty"`
 }
 
-// AlertKind is what is wrong.
+// AlertKind says what is wrong.
 type AlertKind string
 
 // The kinds of alerts.
@@ -33,16 +34,16 @@ const (
 	AlertStuck     AlertKind = "stuck"        // no update for StuckAfter
 	AlertDied      AlertKind = "died"         // nothing written for DiedAfter
 	AlertFailed    AlertKind = "failed"       // it ended with an error
-	AlertHeat      AlertKind = "heat"         // clocks held down by heat or the power supply
-	AlertPowerCap  AlertKind = "power_cap"    // clocks held down by the power cap
+	AlertHeat      AlertKind = "heat"         // clocks lowered by heat or the power supply
+	AlertPowerCap  AlertKind = "power_cap"    // clocks lowered by the power cap
 	AlertSkipped   AlertKind = "skipped"      // fp16 updates
-	AlertMemory    AlertKind = "memory"       // hardly any is left
-	AlertLearning  AlertKind = "learning"     // nothing is learned, or what was is lost
+	AlertMemory    AlertKind = "memory"       // hardly any left
+	AlertLearning  AlertKind = "learning"     // nothing is learned, or what was learned is lost
 	AlertWarning   AlertKind = "warning"      // the newest warning of the run itself
 	AlertSaving    AlertKind = "saving"       // checkpoints could not be saved
 )
 
-// The limits of alerts.
+// Limits of alerts.
 const (
 	skippedShare = 0.05 // of the updates after warm-up
 	skippedLeast = 40   // updates after warm-up
@@ -51,7 +52,7 @@ const (
 	fullShare    = 0.95 // of the memory
 )
 
-// alerts are those of a run, the worst first.
+// alerts returns the alerts of a run, the worst first.
 func (r *Run) alerts(s *Snapshot) (out []Alert) {
 	add := func(a ...Alert) { out = append(out, a...) }
 	switch s.State {
@@ -71,7 +72,7 @@ func (r *Run) alerts(s *Snapshot) (out []Alert) {
 	return out
 }
 
-// setting is what the configuration says of a key, in parentheses, if it is known.
+// setting returns the configured value of a key, in parentheses, if it is known.
 func setting(i *Info, key string) string {
 	if v := i.Settings[key]; v != "" {
 		return fmt.Sprintf("%s (now %s)", key, v)
@@ -96,8 +97,8 @@ func (r *Run) notFinite() []Alert {
 	return []Alert{a}
 }
 
-// spikes are those that the run itself detected: it sees every update, while its log
-// has only some. Detection starts after 64 updates.
+// spikes returns the spikes that the run itself detected: it sees every update, while its
+// log has only some. Detection starts after 64 updates.
 func (r *Run) spikes(s *Snapshot) []Alert {
 	a := Alert{Kind: AlertSpike, Level: LevelWarning}
 	var last *row
@@ -146,7 +147,7 @@ func (r *Run) skippedOften(s *Snapshot) []Alert {
 	}}
 }
 
-// slowed is about clocks that were held down in the last ten minutes of samples.
+// slowed reports clocks that were lowered in the last ten minutes of samples.
 func (r *Run) slowed() (out []Alert) {
 	var looks, capped, hot, celsius float64
 	var why nvml.Throttle
@@ -202,7 +203,7 @@ func (r *Run) memoryFull(s *Snapshot) []Alert {
 	return []Alert{a}
 }
 
-// told are the run's own warnings about learning and saving, the newest of each.
+// told returns the run's own warnings about learning and saving, the newest of each.
 func (r *Run) told() (out []Alert) {
 	var learning, warning, saving *Alert
 	for _, n := range r.curve.notes {

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// Cursor is how far a view has read a run. It is enough to tell whether what was read
-// is still there: a run that was resumed, or whose files were replaced, is read again.
+// Cursor is how far a view has read a run. It is enough to determine whether what was
+// read still exists: a run that was resumed, or whose files were replaced, is read again.
 // It outlives the process that made it.
 type Cursor struct {
 	Run        string  `json:"r,omitempty"` // identity
@@ -21,7 +21,7 @@ type Cursor struct {
 	Lines      int     `json:"n,omitempty"` // of that time
 }
 
-// News are what came after a cursor.
+// News are what was added after a cursor.
 type News struct {
 	Series      []Series     `json:"series,omitempty"`
 	Machine     []Series     `json:"machine,omitempty"`
@@ -29,7 +29,7 @@ type News struct {
 	Log         []LogLine    `json:"log,omitempty"`
 }
 
-// Each is the run, or the runs of its phases.
+// Each returns the run, or the runs of its phases.
 func (r *Run) Each() []*Run {
 	if len(r.phases) == 0 {
 		return []*Run{r}
@@ -37,7 +37,7 @@ func (r *Run) Each() []*Run {
 	return r.phases
 }
 
-// Cursor is the end of what was read.
+// Cursor returns the end of what was read.
 func (r *Run) Cursor() Cursor {
 	c := Cursor{}
 	if r.about != nil {
@@ -62,9 +62,9 @@ func (r *Run) Cursor() Cursor {
 	return c
 }
 
-// Since are the news after a cursor, series thinned to width parts, and at most so many
-// lines of the log. Where what was read is no longer there, ok is false and the news
-// are everything.
+// Since returns the news after a cursor, series thinned to width parts, and at most lines
+// lines of the log. If what was read no longer exists, ok is false and the news are
+// everything.
 func (r *Run) Since(c Cursor, width, lines int) (n News, ok bool) {
 	if ok = r.holds(c); !ok {
 		c = Cursor{}
@@ -84,8 +84,8 @@ func (r *Run) Since(c Cursor, width, lines int) (n News, ok bool) {
 	return n, ok
 }
 
-// Range are the series of updates from and to which (0: the last), and all samples of
-// the machine from one time to another, thinned to width parts.
+// Range returns the series of updates from from to to (0: the last), and all samples of
+// the machine from begin to end, thinned to width parts.
 func (r *Run) Range(width int, from, to int64, begin, end float64) News {
 	info := r.aboutIt()
 	n := News{Series: r.series(View{Width: width, From: from, To: to}, &info)}
@@ -109,14 +109,14 @@ func (r *Run) holds(c Cursor) bool {
 		return true
 	}
 	if c.Peak != now.Peak {
-		return false // a session that was resumed may know a higher one
+		return false // a resumed session may know a higher one
 	}
 	rows := r.curve.rows
 	i := sort.Search(len(rows), func(i int) bool { return rows[i].update >= c.Update })
 	return i < len(rows) && rows[i].update == c.Update && rows[i].sum() == c.Sum
 }
 
-// linesAfter are the lines of the log after a cursor, the last of them.
+// linesAfter returns the last lines of the log after a cursor.
 func (r *Run) linesAfter(c Cursor, most int) []LogLine {
 	lines := r.lastLines(maxLines)
 	first, same := len(lines), 0
@@ -138,7 +138,7 @@ func (r *Run) linesAfter(c Cursor, most int) []LogLine {
 func (x *row) sum() uint32 {
 	h := fnv.New32a()
 	for _, f := range []float64{float64(x.update), x.time, x.loss, float64(x.updateSeconds), float64(x.rate)} {
-		_ = binary.Write(h, binary.LittleEndian, math.Float64bits(f)) // a hash takes everything
+		_ = binary.Write(h, binary.LittleEndian, math.Float64bits(f)) // a hash never fails
 	}
 	return h.Sum32()
 }

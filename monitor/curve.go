@@ -23,11 +23,11 @@ type row struct {
 	skipped       bool
 	normed        bool // the gradient norm was recorded
 	since         train.Since
-	updateSeconds float32 // of this update alone
+	updateSeconds float32 // of this update only
 	wait          float32
 }
 
-// Evaluation is one on held-out data.
+// Evaluation is an evaluation on held-out data.
 type Evaluation struct {
 	Update  int64             `json:"update"`
 	Time    float64           `json:"time,omitempty"`
@@ -36,7 +36,7 @@ type Evaluation struct {
 	Seconds float64           `json:"seconds,omitempty"`
 }
 
-// note is a warning, or news of a checkpoint.
+// note is a warning, or news about a checkpoint.
 type note struct {
 	update int64
 	time   float64
@@ -47,17 +47,17 @@ type note struct {
 // curve is the content of a run's metrics.
 type curve struct {
 	rows  []row
-	odd   []int // rows that are remarkable, so that nobody looks through all of them
+	odd   []int // remarkable rows, so that nothing has to search all of them
 	evals []Evaluation
 	notes []note
 	last  int64           // update of the last line of an update or an evaluation
 	names map[string]bool // of what evaluations measured
-	over  int             // lines and metrics that are more than is kept
+	over  int             // lines and metrics beyond what is kept
 
 	readers []reader
 }
 
-// The bounds of what is kept of a file, whatever is in it.
+// Bounds on what is kept of a file, whatever it contains.
 const (
 	maxRows    = 5_000_000
 	maxEvals   = 200_000
@@ -65,7 +65,7 @@ const (
 	maxUpdate  = 1e15 // exact as a float64, and far from overflow
 )
 
-// entry is a line that was read: a row, or what else it says.
+// entry is a line that was read: a row, or its other content.
 type entry struct {
 	row  row
 	line *train.Line // nil: it is a row
@@ -78,8 +78,8 @@ type reader struct {
 	entries []entry
 }
 
-// addParts takes the lines of parts of a file of which so many bytes are left. The
-// parts are read side by side, and taken in their order.
+// addParts adds the lines of parts of a file of which left bytes remain. The parts are
+// read in parallel, and added in order.
 func (c *curve) addParts(parts [][]byte, left int64, count *lineCount) {
 	for len(c.readers) < len(parts) {
 		c.readers = append(c.readers, reader{})
@@ -101,12 +101,12 @@ func (c *curve) addParts(parts [][]byte, left int64, count *lineCount) {
 		}
 	}
 	if left == 0 {
-		c.readers = nil // news are few
+		c.readers = nil // later news is short
 	}
 }
 
-// makeRoom makes room for the rows of the parts and of what is left of the file, which
-// has about as many lines to a byte.
+// makeRoom makes room for the rows of the parts and of the rest of the file, which has
+// about as many lines per byte.
 func (c *curve) makeRoom(parts [][]byte, left int64) {
 	lines, size := 0, 0
 	for i, part := range parts {
@@ -152,7 +152,7 @@ func (s *lineScanner) read(raw []byte, e *entry) {
 	}
 }
 
-// sound reports whether a line is one that a run can write. Losses may be anything;
+// sound reports whether a line is one that a run can write. Losses may have any value;
 // times and counts may not.
 func sound(l *train.Line) bool {
 	const most = 1e18
@@ -171,10 +171,9 @@ func sound(l *train.Line) bool {
 	return ok && (l.Event != "update" || l.Loss != nil)
 }
 
-// take takes a line that was read. A run that was resumed goes back to its checkpoint:
-// what was after it is dropped, as in the file that the run itself writes. Checkpoints
-// are written in the background: a line of one comes after those of later updates, and
-// drops nothing.
+// take adds a line that was read. A resumed run goes back to its checkpoint: later lines
+// are dropped, as in the file that the run itself writes. Checkpoints are written in the
+// background: a checkpoint's line comes after those of later updates, and drops nothing.
 func (c *curve) take(e *entry) {
 	switch {
 	case e.bad:
@@ -228,7 +227,7 @@ func (c *curve) addEval(l *train.Line) {
 	c.evals = append(c.evals, e)
 }
 
-// moveTo drops what is after an update, where the run went back to it.
+// moveTo drops what comes after an update to which the run went back.
 func (c *curve) moveTo(update int64) {
 	if update < c.last {
 		c.keep(sort.Search(len(c.rows), func(i int) bool { return c.rows[i].update > update }))
@@ -244,12 +243,12 @@ func (c *curve) keep(n int) {
 	c.odd = c.odd[:sort.SearchInts(c.odd, n)]
 }
 
-// remarkable reports whether alerts and counts are about a row.
+// remarkable reports whether a row matters to alerts and counts.
 func (x *row) remarkable() bool {
 	return x.skipped || !finite(x.loss) || x.normed && !finite(x.norm) || max(x.lossZ, x.normZ) > train.SpikeZ
 }
 
-// problem says what of the metrics is not shown; empty: nothing.
+// problem says which part of the metrics is not shown; empty: none.
 func (c *curve) problem() string {
 	if c.over == 0 {
 		return ""
@@ -257,10 +256,10 @@ func (c *curve) problem() string {
 	return fmt.Sprintf("%d lines or metrics are left out: at most %d updates, %d evaluations and %d metrics are shown", c.over, maxRows, maxEvals, maxMetrics)
 }
 
-// metrics are the names of what evaluations measured.
+// metrics returns the names of what evaluations measured.
 func (c *curve) metrics() []string { return sortedKeys(c.names) }
 
-// share is the share of the peak that the updates up to a row had.
+// share is the share of the peak that the updates up to a row reached.
 func (x *row) share(peak float64) float64 {
 	if peak <= 0 || x.since.FLOPs <= 0 || x.since.Seconds <= 0 {
 		return math.NaN()

@@ -11,7 +11,7 @@ import (
 // InfoFile describes a run, and how it ended.
 const InfoFile = "run.json"
 
-// Info is what a session knows of its run before the first update, and how it ended.
+// Info is what a session knows about its run before the first update, and how it ended.
 type Info struct {
 	Snug string    `json:"snug"` // version
 	Run  string    `json:"run"`  // identity
@@ -30,7 +30,7 @@ type Info struct {
 	Processors int      `json:"processors"` // that the machine has
 	Arithmetic string   `json:"arithmetic"`
 	Notes      []string `json:"notes,omitempty"` // of the choice of the device
-	// Precision is in force for Reason; Best is what the device does fastest.
+	// Precision is used because of Reason; Best is the device's fastest.
 	Precision device.Precision `json:"precision"`
 	Reason    string           `json:"precision_reason,omitempty"`
 	Best      device.Precision `json:"precision_best,omitempty"`
@@ -53,7 +53,7 @@ type Info struct {
 
 	Plan Plan `json:"plan"`
 
-	// Settings are the effective ones by key, as text.
+	// Settings are the effective settings by key, as text.
 	Settings map[string]string `json:"settings,omitempty"`
 
 	End *End `json:"end,omitempty"` // nil: it is running, or died
@@ -65,20 +65,19 @@ type Baseline struct {
 	Value checkpoint.Float `json:"value"`
 }
 
-// Plan is what the run needs by its plan.
+// Plan is what the run needs according to its plan.
 type Plan struct {
 	Arena int64 `json:"arena_bytes"`
 	Total int64 `json:"planned_total_bytes"`
-	// Capacity is the memory that there is for it, less what it may not use; 0:
-	// unknown.
+	// Capacity is the memory available for it, less what it may not use; 0: unknown.
 	Capacity   int64       `json:"capacity_bytes"`
 	Components []Component `json:"components,omitempty"`
 	Recompute  string      `json:"gradient_checkpointing,omitempty"`
-	// Seconds of an update, and units of the data per second.
+	// Seconds is the time of an update, Rate the units of the data per second.
 	Seconds float64 `json:"update_seconds,omitempty"`
 	Rate    float64 `json:"units_per_second,omitempty"`
 	Note    string  `json:"speed_note,omitempty"` // where the speed comes from
-	// FLOPs of an update, and the peak that shares are of; 0: unknown.
+	// FLOPs is the work of an update, Peak the speed that shares refer to; 0: unknown.
 	FLOPs    float64 `json:"update_flops,omitempty"`
 	Peak     float64 `json:"peak_flops_per_second,omitempty"`
 	PeakName string  `json:"peak_name,omitempty"`
@@ -93,7 +92,7 @@ type Component struct {
 	Arena bool   `json:"arena,omitempty"`
 }
 
-// End is how a session ended.
+// End says how a session ended.
 type End struct {
 	At     time.Time `json:"at"`
 	State  State     `json:"state"` // Done, Stopped or Failed
@@ -101,7 +100,7 @@ type End struct {
 	Text   string    `json:"text,omitempty"` // why, where it failed
 }
 
-// cleaned makes every text in it printable.
+// cleaned makes all its texts printable.
 func (i *Info) cleaned() {
 	for _, s := range []*string{
 		&i.Snug, &i.Run, &i.Host, &i.System, &i.Preset, &i.Phase, &i.Device, &i.Arithmetic, (*string)(&i.Precision), &i.Reason, (*string)(&i.Best),

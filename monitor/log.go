@@ -7,13 +7,13 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// LogFile holds the messages of a run, one JSON object a line.
+// LogFile holds the messages of a run, one JSON object per line.
 const LogFile = "log.jsonl"
 
 // TextFile holds what a language model wrote at the end of its run.
 const TextFile = "generated.txt"
 
-// Level is how much a line matters.
+// Level is the severity of a line.
 type Level string
 
 // The levels.
@@ -31,7 +31,7 @@ type LogLine struct {
 	Text   string  `json:"text"`
 }
 
-// maxLog bounds the log: when it is longer, the older half goes.
+// maxLog bounds the log: when it gets longer, the older half is dropped.
 const maxLog = 1 << 20
 
 // LogWriter writes the log of a run, of at most 1 MiB. Any goroutine may use it.
@@ -54,7 +54,7 @@ func NewLogWriter(dir *rundir.Dir) (*LogWriter, error) {
 	return w, w.rewrite()
 }
 
-// Add writes a line. After an error the next write that succeeds adds what is missing.
+// Add writes a line. After an error the next successful write adds what is missing.
 func (w *LogWriter) Add(l LogLine) error {
 	l.Text = Printable(l.Text)
 	line, err := json.Marshal(l)
@@ -70,8 +70,8 @@ func (w *LogWriter) Add(l LogLine) error {
 	return w.file.add(line)
 }
 
-// rewrite writes what is kept: the newest lines, of half the bound where all would be
-// more than it.
+// rewrite writes the lines that are kept: the newest ones, or those within half the bound
+// if all would exceed it.
 func (w *LogWriter) rewrite() error {
 	size := 0
 	for _, l := range w.lines {

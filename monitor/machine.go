@@ -19,8 +19,8 @@ type Machine struct {
 	tiers      tiers
 }
 
-// NewMachine watches this machine and its first card, if NVML reports one; nothing is
-// allocated on it.
+// NewMachine watches this machine and its first card, if NVML reports one; it allocates
+// nothing on it.
 func NewMachine() *Machine {
 	h := device.DetectHost()
 	m := &Machine{sampler: device.NewSampler(), name: h.CPU.String(), processors: h.CPU.Logical}
@@ -40,7 +40,7 @@ func NewMachine() *Machine {
 // Look takes a sample.
 func (m *Machine) Look() {
 	s := NewSample(m.sampler.Sample())
-	s.ProcessCPU, s.RSS, s.PeakRSS = 0, 0, 0 // they are those of the monitor
+	s.ProcessCPU, s.RSS, s.PeakRSS = 0, 0, 0 // these would be the monitor's own
 	if m.card != nil {
 		if c, ok := m.card(); ok {
 			s.GPU = NewGPUSample(c)
@@ -49,7 +49,7 @@ func (m *Machine) Look() {
 	m.tiers.add(s)
 }
 
-// Snapshot is what was seen so far, with alerts and advice that need no run.
+// Snapshot returns what was seen so far, with alerts and advice that need no run.
 func (m *Machine) Snapshot(now time.Time, v View) *Snapshot {
 	none := Number(math.NaN())
 	r := &Run{machine: m.tiers.all()}
@@ -72,8 +72,8 @@ func (m *Machine) Snapshot(now time.Time, v View) *Snapshot {
 	return s
 }
 
-// machineOnly are the series without those of a process, with the memory in use
-// instead of what is available.
+// machineOnly returns the series except those of a process, with the memory in use
+// instead of the available memory.
 func machineOnly(list []Series, total int64) []Series {
 	list = slices.DeleteFunc(list, func(x Series) bool { return x.Name == "process_cpu" })
 	for i := range list {
@@ -87,7 +87,7 @@ func machineOnly(list []Series, total int64) []Series {
 	return list
 }
 
-// machineAdvice is advice from the figures of a machine for training on it.
+// machineAdvice returns advice for training on a machine, from its figures.
 func (r *Run) machineAdvice(processors int) []device.Advice {
 	var busy device.Range
 	looks := 0
@@ -99,13 +99,13 @@ func (r *Run) machineAdvice(processors int) []device.Advice {
 	return device.AdviseMachine(looks, busy.Mean, processors, last.MemoryAvailable, last.MemoryTotal)
 }
 
-// machineLooks is how many samples advice about a machine rests on: half a minute.
+// machineLooks is how many samples advice about a machine is based on: half a minute.
 const machineLooks = 30
 
 // LookAtMachine watches this machine for most of a second and gives advice about it.
 func LookAtMachine(ctx context.Context) []device.Advice {
 	m := NewMachine()
-	defer m.Close() // files of /proc, read only
+	defer m.Close() // files in /proc, only read
 	m.tiers = tiers{}
 	for range 4 {
 		select {
@@ -118,5 +118,5 @@ func LookAtMachine(ctx context.Context) []device.Advice {
 	return m.Snapshot(time.Now(), View{}).Advice
 }
 
-// Close closes what the machine is read from.
+// Close closes the files that the machine is read from.
 func (m *Machine) Close() error { return m.sampler.Close() }

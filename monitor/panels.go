@@ -8,10 +8,10 @@ import (
 	"sort"
 )
 
-// The panels: series of one share an axis.
+// The panels: the series of a panel share an axis.
 const (
 	PanelLoss   = "loss"
-	PanelMetric = "metric " // with the metric's name: each has an axis of its own
+	PanelMetric = "metric " // followed by the metric's name: each has its own axis
 	PanelRate   = "learning rate"
 	PanelNorm   = "gradient norm"
 	PanelScale  = "loss scale"
@@ -32,7 +32,8 @@ type line struct {
 	y                 func(i int) float64
 }
 
-// seriesOf are series of n points; what was never told is left out, but for the loss.
+// seriesOf returns series of n points; those never recorded are left out, except the
+// loss.
 func seriesOf(v View, n int, x func(i int) float64, lines []line) []Series {
 	ys := make([]func(i int) float64, len(lines))
 	for k := range lines {
@@ -47,8 +48,8 @@ func seriesOf(v View, n int, x func(i int) float64, lines []line) []Series {
 	return out
 }
 
-// series are those of updates. A loss that is never finite is shown as such; what
-// was never recorded is left out.
+// series returns the series of updates. A loss that is never finite is shown as such;
+// series that were never recorded are left out.
 func (r *Run) series(v View, info *Info) []Series {
 	to := v.To
 	if to <= 0 {
@@ -65,7 +66,7 @@ func (r *Run) series(v View, info *Info) []Series {
 	return slices.Insert(out, first, r.ofEvals(v, evals)...)
 }
 
-// ofEvals are the series of what evaluations measured.
+// ofEvals returns the series of what evaluations measured.
 func (r *Run) ofEvals(v View, evals []Evaluation) []Series {
 	var lines []line
 	for _, name := range r.curve.metrics() {
@@ -83,7 +84,7 @@ func (r *Run) ofEvals(v View, evals []Evaluation) []Series {
 	return seriesOf(v, len(evals), func(i int) float64 { return float64(evals[i].Update) }, lines)
 }
 
-// ofRows are the series of lines of updates.
+// ofRows returns the series of lines of updates.
 func ofRows(v View, info *Info, rows []row) []Series {
 	var lines []line
 	add := func(name, unit, panel string, y func(x *row) float64) {
@@ -109,7 +110,7 @@ func ofRows(v View, info *Info, rows []row) []Series {
 	return seriesOf(v, len(rows), func(i int) float64 { return float64(rows[i].update) }, lines)
 }
 
-// machineSeries are those of the machine over time.
+// machineSeries returns the series of the machine over time.
 func (r *Run) machineSeries(v View, card bool) []Series {
 	var lines []line
 	add := func(name, unit, panel string, y func(s *Sample) float64) {

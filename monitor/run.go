@@ -36,10 +36,10 @@ type Run struct {
 	machine  []Sample
 	lines    []LogLine
 	problems map[string]string // by file
-	phases   []*Run            // those of a run that consists of phases
+	phases   []*Run            // of a run that consists of phases
 }
 
-// summary is what is read of summary.json, which every version writes.
+// summary is the part of summary.json that is read, which every version writes.
 type summary struct {
 	System         string           `json:"system"`
 	Preset         string           `json:"preset"`
@@ -58,20 +58,20 @@ type summary struct {
 	Peak           string           `json:"flops_utilization_of"`
 }
 
-// The files besides those of this package.
+// Files other than those of this package.
 const (
 	summaryFile = "summary.json"
-	maxLines    = 1000 // of the log are kept
+	maxLines    = 1000 // lines of the log that are kept
 )
 
-// What is read of files that a run keeps far smaller.
+// Limits for files that a run keeps far smaller.
 const (
 	maxSamplesFile = 16 << 20
 	maxLogFile     = 4 << 20
 )
 
-// Open follows the run in dir: a run directory, or the folder of a run that consists
-// of phases, each in a folder below it. It has read what is there.
+// Open follows the run in dir: a run directory, or the folder of a run that consists of
+// phases, each in a folder below it. It reads what is there.
 func Open(dir string) (*Run, error) {
 	r := newRun(filepath.Clean(dir))
 	if _, err := r.Poll(); err != nil {
@@ -96,28 +96,28 @@ func newRun(dir string) *Run {
 	}
 }
 
-// Path is the run directory, as it was given.
+// Path returns the run directory as given to Open.
 func (r *Run) Path() string { return r.path }
 
-// Phases are the runs that it consists of, in the order in which they began; none: it is
-// a run itself.
+// Phases returns the runs that the run consists of, in the order in which they began;
+// none if it is a single run.
 func (r *Run) Phases() []*Run { return slices.Clone(r.phases) }
 
 // LastSeen is when the run gave its last sign of life; zero: never. A snapshot of that
-// time depends on the folder alone.
+// time depends only on the folder.
 func (r *Run) LastSeen() time.Time {
 	seen, _ := r.seen()
 	return seen
 }
 
-// empty reports whether no file of a run is there.
+// empty reports whether the folder has none of a run's files.
 func (r *Run) empty() bool {
 	return r.metrics.info == nil && r.samples.info == nil && r.log.info == nil && r.info.info == nil && r.summary.info == nil
 }
 
-// Poll reads what was written since the last one, and reports whether anything was.
-// Where nothing was, it costs a stat of each file. It fails where the folder is gone,
-// though it may come back; what was read is kept.
+// Poll reads what was written since the last Poll, and reports whether there was
+// anything. If not, it costs a stat of each file. It fails if the folder is gone, though
+// it may come back; what was read is kept.
 func (r *Run) Poll() (changed bool, err error) {
 	info, err := os.Stat(r.path)
 	if err == nil && !info.IsDir() {
@@ -130,12 +130,12 @@ func (r *Run) Poll() (changed bool, err error) {
 	}
 	changed, r.gone = r.gone != nil, nil
 	if r.self != nil && !os.SameFile(r.self, info) {
-		changed = true // another folder of this name; its files are found to be others
+		changed = true // another folder of this name; its files will be found to differ
 	}
 	r.self = info
 	for _, f := range []struct {
 		name string
-		tail *tail // of a file of lines
+		tail *tail // of a file that consists of lines
 		poll func() (bool, error)
 	}{
 		{InfoFile, nil, func() (bool, error) { return r.info.poll(r.readInfo) }},
@@ -172,13 +172,13 @@ func problem(file, text string) string {
 	return Printable(file + ": " + text)
 }
 
-// addMetrics takes lines of metrics.
+// addMetrics adds lines of metrics.
 func (r *Run) addMetrics(parts [][]byte, left int64) { r.curve.addParts(parts, left, &r.metrics.lines) }
 
 // pollPhases looks for the runs of phases in folders below.
 func (r *Run) pollPhases() (changed bool, err error) {
 	if r.metrics.info != nil || r.info.info != nil {
-		return false, nil // it is a run itself
+		return false, nil // it is a single run
 	}
 	list, err := os.ReadDir(r.path)
 	if err != nil {
@@ -213,7 +213,7 @@ func (r *Run) there() bool {
 	return false
 }
 
-// firstSeen is when the run began, judging by its files.
+// firstSeen returns when the run began, judging by its files.
 func (r *Run) firstSeen() time.Time {
 	switch {
 	case len(r.machine) > 0:
@@ -283,15 +283,15 @@ func (r *Run) addLine(raw []byte) (ok bool) {
 	return true
 }
 
-// whole is a small file that is replaced as a whole.
+// whole is a small file that is always replaced as a whole.
 type whole struct {
 	path string
 	info fs.FileInfo
-	err  error // of reading it as it is
+	err  error // of reading its current content
 }
 
-// poll gives the file's content to read where it changed since last time, nil where
-// it is gone.
+// poll passes the file's content to read if it changed since last time, nil if the file
+// is gone.
 func (w *whole) poll(read func(text []byte) error) (changed bool, err error) {
 	info, err := regular.Stat(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -318,7 +318,7 @@ func (w *whole) poll(read func(text []byte) error) (changed bool, err error) {
 	return true, w.err
 }
 
-// jsonError says in words where a document is not as it should be.
+// jsonError says in words where a document is malformed.
 func jsonError(err error) error {
 	var kind *json.UnmarshalTypeError
 	var syntax *json.SyntaxError

@@ -8,14 +8,14 @@ import (
 	"github.com/snug-ml/snug/device/nvml"
 )
 
-// SamplesFile holds the samples of a run, one JSON object a line.
+// SamplesFile holds the samples of a run, one JSON object per line.
 const SamplesFile = "samples.jsonl"
 
-// Sample is a look at the process of a run, its machine and its card, or the mean of
-// several looks.
+// Sample is a look at a run's process, its machine and its card, or the mean of several
+// looks.
 type Sample struct {
-	// Time of the look, in seconds since 1970; of several, the last, and From the
-	// first. Looks is how many they were; 0 is 1.
+	// Time of the look, in seconds since 1970; for several looks, that of the last, and
+	// From that of the first. Looks is their number; 0 means 1.
 	Time  float64 `json:"time"`
 	From  float64 `json:"from,omitempty"`
 	Looks int     `json:"looks,omitempty"`
@@ -27,8 +27,8 @@ type Sample struct {
 	MachineCPU float64 `json:"machine_cpu_percent"` // of all processors
 	Load       float64 `json:"load,omitempty"`
 
-	// Bytes. Of several looks those of the process, of the control group and of the
-	// card are the most that was seen, MemoryAvailable is the least.
+	// Bytes. For several looks, those of the process, of the control group and of the
+	// card are the maximum seen, MemoryAvailable is the minimum.
 	RSS             int64 `json:"rss_bytes"`
 	PeakRSS         int64 `json:"rss_peak_bytes"`
 	MemoryTotal     int64 `json:"memory_total_bytes"`
@@ -39,7 +39,7 @@ type Sample struct {
 	GPU *GPUSample `json:"gpu,omitempty"` // nil: no card, or it cannot be read
 }
 
-// GPUSample is a look at a card. What it does not report is nil.
+// GPUSample is a look at a card. Figures that it does not report are nil.
 type GPUSample struct {
 	Busy       *float64 `json:"busy_percent,omitempty"`        // of the time in which a kernel ran
 	MemoryBusy *float64 `json:"memory_busy_percent,omitempty"` // in which memory was read or written
@@ -51,18 +51,18 @@ type GPUSample struct {
 	SM         *float64 `json:"sm_mhz,omitempty"`
 	MaxSM      *float64 `json:"sm_mhz_max,omitempty"`
 	Memory     *float64 `json:"memory_mhz,omitempty"`
-	// Throttle are all reasons for lower clocks that were seen. PowerCapped and
-	// Slowed are the shares of the looks that showed the power cap, and any other
-	// reason that costs speed.
+	// Throttle is all reasons for lower clocks that were seen. PowerCapped and Slowed are
+	// the shares of the looks that showed the power cap, and any other reason that costs
+	// speed.
 	Throttle    nvml.Throttle `json:"throttle,omitempty"`
 	PowerCapped float64       `json:"power_capped,omitempty"`
 	Slowed      float64       `json:"slowed,omitempty"`
 }
 
-// Doing is what a run does besides training.
+// Doing is an activity of a run other than training.
 type Doing string
 
-// What a run does.
+// The activities.
 const (
 	Training   Doing = ""
 	Evaluating Doing = "evaluating"
@@ -70,7 +70,7 @@ const (
 	Finishing  Doing = "finishing"
 )
 
-// NewSample is a sample of a machine.
+// NewSample makes a sample from a machine's.
 func NewSample(m device.Sample) Sample {
 	return Sample{
 		Time: seconds(m.At), ProcessCPU: math.Round(10*m.ProcessCPU) / 10, MachineCPU: math.Round(10*m.MachineCPU) / 10, Load: m.Load,
@@ -79,7 +79,7 @@ func NewSample(m device.Sample) Sample {
 	}
 }
 
-// NewGPUSample is a sample of a card.
+// NewGPUSample makes a sample from a card's.
 func NewGPUSample(s nvml.Sample) *GPUSample {
 	g := &GPUSample{
 		Busy: known(s.Busy), MemoryBusy: known(s.MemoryBusy), Used: known(s.Used), Total: known(s.Total), Celsius: known(s.Celsius),
@@ -94,7 +94,7 @@ func NewGPUSample(s nvml.Sample) *GPUSample {
 	return g
 }
 
-// known is a figure of NVML, where negative means not reported.
+// known converts a figure of NVML, in which negative means not reported.
 func known[T int | int64 | float64](x T) *float64 {
 	if x < 0 {
 		return nil
@@ -103,14 +103,15 @@ func known[T int | int64 | float64](x T) *float64 {
 	return &f
 }
 
-// seconds since 1970, to the millisecond.
+// seconds returns a time in seconds since 1970, to the millisecond.
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
-// lastSecond is that of the year 9999, since 1970: what is later is no time.
+// lastSecond is the end of the year 9999, in seconds since 1970: anything later is not a
+// time.
 const lastSecond = 253402300799
 
-// at is the time of so many seconds since 1970; the zero time of 0 and of what is no
-// time.
+// at converts seconds since 1970 to a time; the zero time for 0 and for anything that is
+// not a time.
 func at(seconds float64) time.Time {
 	if !(0 < seconds && seconds <= lastSecond) {
 		return time.Time{}
@@ -118,7 +119,7 @@ func at(seconds float64) time.Time {
 	return time.UnixMilli(int64(seconds * 1e3)).UTC()
 }
 
-// sound reports whether a sample is one that a machine can have.
+// sound reports whether a sample is one that a machine can produce.
 func (s *Sample) sound() bool {
 	for _, t := range []float64{s.Time, s.From} {
 		if t < 0 || t > lastSecond {
@@ -131,7 +132,7 @@ func (s *Sample) sound() bool {
 
 func (s *Sample) looks() int { return max(1, s.Looks) }
 
-// begin is the time of its first look.
+// begin returns the time of the first look.
 func (s *Sample) begin() float64 {
 	if s.From != 0 {
 		return s.From
@@ -139,7 +140,7 @@ func (s *Sample) begin() float64 {
 	return s.Time
 }
 
-// merge makes one sample of two in a row.
+// merge combines two consecutive samples into one.
 func merge(a, b Sample) Sample {
 	out := b
 	out.From, out.Looks = a.begin(), a.looks()+b.looks()
@@ -180,7 +181,7 @@ func mergeGPU(a, b *GPUSample, mean func(a, b float64) float64) *GPUSample {
 	}
 }
 
-// mixer gives means of figures weighted by their looks.
+// mixer returns a function that averages figures, weighted by their looks.
 func mixer(a, b int) func(x, y float64) float64 {
 	n := float64(a + b)
 	return func(x, y float64) float64 { return math.Round(1e3*(x*float64(a)+y*float64(b))/n) / 1e3 }

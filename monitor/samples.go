@@ -35,7 +35,7 @@ func NewSampleWriter(dir *rundir.Dir) (*SampleWriter, error) {
 	return w, w.rewrite()
 }
 
-// ReadSamples are the samples of the run in dir so far.
+// ReadSamples returns the samples so far of the run in dir.
 func ReadSamples(dir *rundir.Dir) (list []Sample, err error) {
 	_, err = openLines(dir, SamplesFile, func(raw []byte) {
 		var s Sample
@@ -46,7 +46,7 @@ func ReadSamples(dir *rundir.Dir) (list []Sample, err error) {
 	return list, err
 }
 
-// Add writes a sample. After an error the next write that succeeds adds what is missing.
+// Add writes a sample. After an error the next successful write adds what is missing.
 func (w *SampleWriter) Add(s Sample) error {
 	w.tiers.add(s)
 	if w.added++; w.added > addedSamples || !w.file.whole() {

@@ -12,20 +12,19 @@ import (
 )
 
 // lineScanner reads lines of updates as a run writes them, some twenty times as fast as
-// encoding/json. It gives up on
-// whatever is unusual (white space, escapes, unknown or repeated keys, null), which
-// encoding/json then reads, so that both always agree.
+// encoding/json. It gives up on anything unusual (white space, escapes, unknown or
+// repeated keys, null), which encoding/json then reads, so that both always agree.
 type lineScanner struct {
 	line  train.Line
 	since train.Since
 	loss  checkpoint.Float
 	rate  checkpoint.Float
 	norm  checkpoint.Float
-	text  []byte // what is left of the line
+	text  []byte // the rest of the line
 }
 
-// scan reads a line of an update; ok is false where encoding/json must. The result is
-// valid until the next scan.
+// scan reads a line of an update; ok is false if encoding/json must. The result is valid
+// until the next scan.
 func (s *lineScanner) scan(raw []byte) (l *train.Line, ok bool) {
 	s.line, s.since, s.text = train.Line{}, train.Since{}, raw
 	if !s.object(s.field) || len(s.text) > 0 || s.line.Event != "update" {
@@ -34,8 +33,8 @@ func (s *lineScanner) scan(raw []byte) (l *train.Line, ok bool) {
 	return &s.line, true
 }
 
-// object reads an object. field reads the value of a key and gives the key's bit, 0
-// where it cannot: no key may come twice.
+// object reads an object. field reads the value of a key and returns the key's bit, or 0
+// if it cannot: no key may occur twice.
 func (s *lineScanner) object(field func(key []byte) (bit uint)) bool {
 	if !s.skip('{') {
 		return false
@@ -145,8 +144,8 @@ func (s *lineScanner) skip(c byte) bool {
 	return true
 }
 
-// word reads a string without escapes. Whoever calls compares it with names: what else
-// is in it does not matter.
+// word reads a string without escapes. Callers compare it with names: its other contents
+// do not matter.
 func (s *lineScanner) word() ([]byte, bool) {
 	if !s.skip('"') {
 		return nil, false
@@ -160,7 +159,7 @@ func (s *lineScanner) word() ([]byte, bool) {
 	return word, true
 }
 
-// float reads a number, or the text that a checkpoint.Float has where it is not finite.
+// float reads a number, or the text of a checkpoint.Float that is not finite.
 func (s *lineScanner) float(to *checkpoint.Float, bit uint) uint {
 	if len(s.text) > 0 && s.text[0] == '"' {
 		word, ok := s.word()
@@ -205,8 +204,8 @@ func (s *lineScanner) number(to *float64, bit uint) uint {
 	return bit
 }
 
-// float is the number that the decimal stands for, without its sign, correctly rounded;
-// ok is false where strconv must say.
+// float returns the number that the decimal stands for, without its sign, correctly
+// rounded; ok is false if strconv must decide.
 func (d *decimal) float() (x float64, ok bool) {
 	switch {
 	case d.digits <= 15 && d.power >= 0 && d.power < len(powers):
@@ -219,8 +218,8 @@ func (d *decimal) float() (x float64, ok bool) {
 	return 0, false
 }
 
-// quotient is m divided by f, a power of 5, times 2 to the power, correctly rounded: 64
-// bits of the quotient, and whether anything is left, say how.
+// quotient returns m divided by f, a power of 5, times 2 to the power, correctly rounded
+// from 64 bits of the quotient and whether there is a remainder.
 func quotient(m, f uint64, power int) float64 {
 	shift := bits.LeadingZeros64(f) - bits.LeadingZeros64(m)
 	m <<= bits.LeadingZeros64(m)
@@ -266,8 +265,8 @@ func (s *lineScanner) whole(to *int64, bit uint) uint {
 	return bit
 }
 
-// decimal is a number as it is written: mantissa times ten to the power, its sign
-// aside. The mantissa is right for up to 18 digits.
+// decimal is a number as written: mantissa times ten to the power, without the sign. The
+// mantissa is correct for up to 18 digits.
 type decimal struct {
 	mantissa      uint64
 	digits, power int
@@ -275,7 +274,7 @@ type decimal struct {
 	length        int  // in bytes; 0: it is not a number
 }
 
-// decimal looks at the number that the text begins with, by JSON's grammar.
+// decimal parses the number at the beginning of the text, by JSON's grammar.
 func (s *lineScanner) decimal() (d decimal) {
 	t, i := s.text, 0
 	if i < len(t) && t[i] == '-' {
@@ -296,7 +295,7 @@ func (s *lineScanner) decimal() (d decimal) {
 			return decimal{}
 		}
 		d.power, d.integer = -n, false
-		if d.digits += n; t[first] == '0' { // leading zeros are no digits
+		if d.digits += n; t[first] == '0' { // leading zeros do not count as digits
 			for first++; first < i && (t[first] == '0' || t[first] == '.'); first++ {
 				if t[first] == '0' {
 					d.digits--
@@ -315,8 +314,8 @@ func (s *lineScanner) decimal() (d decimal) {
 	return d
 }
 
-// digitsAt adds the digits at i of the text to the mantissa, eight at a time where there
-// are as many, and gives their end.
+// digitsAt adds the digits at i of the text to the mantissa, eight at a time while there
+// are as many, and returns their end.
 func (d *decimal) digitsAt(t []byte, i int) int {
 	const (
 		zeros = 0x3030303030303030
@@ -342,8 +341,7 @@ func (d *decimal) digitsAt(t []byte, i int) int {
 	return i
 }
 
-// exponent reads the exponent at i of the text and gives its end, -1 where there is
-// none.
+// exponent reads the exponent at i of the text and returns its end, -1 if there is none.
 func (d *decimal) exponent(t []byte, i int) int {
 	minus := i < len(t) && t[i] == '-'
 	if minus || i < len(t) && t[i] == '+' {

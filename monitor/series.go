@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Number is a float64 whose JSON form is null where it is not finite, which charts
-// draw as a gap.
+// Number is a float64 whose JSON form is null if it is not finite, which charts draw as a
+// gap.
 type Number float64
 
 // MarshalJSON writes a number or null.
@@ -30,24 +30,23 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Series is a curve. X are updates, or seconds since 1970 of what was sampled; a Y
-// that is not finite is a gap.
+// Series is a curve. X are updates, or seconds since 1970 for samples; a Y that is not
+// finite is a gap.
 type Series struct {
 	Name  string   `json:"name"`           // such as loss, learning_rate, eval_loss, gpu_busy
 	Unit  string   `json:"unit,omitempty"` // such as percent, bytes, tokens/s
 	Panel string   `json:"panel"`          // series of a panel share an axis
 	X     []Number `json:"x"`
 	Y     []Number `json:"y"`
-	// Points is how many there were before thinning, NotFinite how many of them are
-	// not finite.
+	// Points is how many points there were before thinning, NotFinite how many of them
+	// are not finite.
 	Points    int `json:"points"`
 	NotFinite int `json:"not_finite,omitempty"`
 }
 
-// Thin keeps at most 2*width+2 of n points with ascending x: the first, the last, and
-// in each of width parts of the range of x the lowest and the highest, in their order.
-// So no spike is lost. A part without a finite value becomes one gap. Width 0 keeps
-// all.
+// Thin keeps at most 2*width+2 of n points with ascending x: the first, the last, and in
+// each of width parts of the range of x the lowest and the highest, in their order. This
+// way no spike is lost. A part without a finite value becomes one gap. Width 0 keeps all.
 func Thin(n, width int, point func(i int) (x, y float64)) (x, y []Number, notFinite int) {
 	t := thin(n, width, func(i int) float64 { x, _ := point(i); return x }, []func(i int) float64{func(i int) float64 { _, y := point(i); return y }})[0]
 	return t.x, t.y, t.notFinite
@@ -59,8 +58,8 @@ type thinner struct {
 	notFinite int
 	told      bool // a value is a number, or infinite
 
-	// Of the part that is being read: its lowest and highest point, and its last that
-	// is not finite; index -1: there is none.
+	// Lowest and highest point of the part being read, and its last point that is not
+	// finite; index -1: there is none.
 	low, high, gap point
 }
 
@@ -71,8 +70,8 @@ type point struct {
 
 var noPoint = point{index: -1}
 
-// thin is Thin of several series with the same x, which are read side by side: what is
-// read of a long run is far larger than a processor's caches.
+// thin is Thin for several series with the same x, which are read in parallel: the data
+// of a long run far exceeds a processor's caches.
 func thin(n, width int, x func(i int) float64, ys []func(i int) float64) []thinner {
 	out := make([]thinner, len(ys))
 	for k := range out {
@@ -105,7 +104,7 @@ func thin(n, width int, x func(i int) float64, ys []func(i int) float64) []thinn
 	return out
 }
 
-// take takes the next point of the part.
+// take adds the next point of the part.
 func (t *thinner) take(p point, keep bool) {
 	ok := finite(p.y)
 	if ok {
@@ -149,8 +148,8 @@ func (t *thinner) flush() {
 	t.low, t.high, t.gap = noPoint, noPoint, noPoint
 }
 
-// bucket is the part of a range that contains x. Where the clock went backward x may
-// be outside.
+// bucket is the part of a range that contains x. If the clock went backward, x may be
+// outside.
 func bucket(x, first, last float64, width int) int {
 	if last <= first {
 		return 0
@@ -158,9 +157,8 @@ func bucket(x, first, last float64, width int) int {
 	return min(max(int((x-first)/(last-first)*float64(width)), 0), width-1)
 }
 
-// Smooth is the exponential moving average of a series, corrected for its start:
-// weight is what stays of the average at each point (0 changes nothing). Gaps stay
-// gaps.
+// Smooth is the exponential moving average of a series, corrected for its start: weight
+// is the share of the average kept at each point (0 changes nothing). Gaps stay gaps.
 func Smooth(y []Number, weight float64) []Number {
 	out := make([]Number, len(y))
 	mean, norm := 0.0, 0.0

@@ -8,22 +8,22 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// View is how much a snapshot holds.
+// View says how much a snapshot holds.
 type View struct {
 	// Width is the number of parts of the range of x in which each series keeps its
 	// lowest and highest point; 0: every point.
 	Width int
-	// Lines are the last lines of the log; 0: none.
+	// Lines is how many of the last lines of the log; 0: none.
 	Lines int
-	// Evaluations are the last ones; 0: all.
+	// Evaluations is how many of the last ones; 0: all.
 	Evaluations int
-	// From and To are the updates that series of updates are cut to; To 0: the last.
+	// From and To limit the series of updates; To 0: the last.
 	From, To int64
 
-	evalsFrom int64 // From of evaluations, where it is another
+	evalsFrom int64 // From for evaluations, if it differs
 }
 
-// Snapshot is all that a view needs to know about a run at a time.
+// Snapshot is everything that a view needs to know about a run at one time.
 type Snapshot struct {
 	Path string    `json:"path"`
 	Name string    `json:"name"` // the last part of the path
@@ -31,25 +31,25 @@ type Snapshot struct {
 	Info Info      `json:"info"` // of a run of an earlier version, what is known
 
 	State State `json:"state"`
-	// Why explains the state: how long nothing came, or the error it ended with.
+	// Why explains the state: how long nothing was written, or the error it ended with.
 	Why   string `json:"why,omitempty"`
 	Doing Doing  `json:"doing,omitempty"`
-	// Update of Updates are done. Began is when the run began, Seen its last sign of
-	// life, Updated its last update; zero: unknown.
+	// Update is how many of Updates are done. Began is when the run began, Seen its last
+	// sign of life, Updated its last update; zero: unknown.
 	Update  int64     `json:"update"`
 	Updates int64     `json:"updates"`
 	Began   time.Time `json:"began,omitzero"`
 	Seen    time.Time `json:"seen,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
-	// Left are the seconds until the last update, by the speed of the last updates;
-	// null: unknown.
+	// Left are the seconds until the last update, at the speed of the last updates; null:
+	// unknown.
 	Left Number `json:"seconds_left"`
 
 	Latest Latest    `json:"latest"`
 	Time   TimeShare `json:"time"`
 	Memory Memory    `json:"memory"`
 
-	// Series of updates, then Machine of time, each in the order of panels.
+	// Series are over updates, Machine over time, each in the order of panels.
 	Series      []Series     `json:"series"`
 	Machine     []Series     `json:"machine"`
 	Sample      *Sample      `json:"sample,omitempty"` // the newest
@@ -59,14 +59,14 @@ type Snapshot struct {
 	Alerts []Alert         `json:"alerts,omitempty"`
 	Log    []LogLine       `json:"log,omitempty"`
 
-	// Phases are those of a run that consists of several, in the order in which they
+	// Phases are the phases of a run that consists of several, in the order in which they
 	// began.
 	Phases []*Snapshot `json:"phases,omitempty"`
 	// Problems are files that could not be read.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Latest are the newest figures; null where there is none.
+// Latest are the newest figures; null if there is none.
 type Latest struct {
 	Loss     Number `json:"loss"`
 	LR       Number `json:"learning_rate"`
@@ -74,7 +74,7 @@ type Latest struct {
 	Scale    Number `json:"loss_scale"` // null: no loss scaling
 	Rate     Number `json:"units_per_second"`
 	Share    Number `json:"peak_share"` // of Info.Plan.PeakName, 0 to 1
-	// Seconds of an update, the mean since the line before.
+	// Seconds is the time of an update, the mean since the previous line.
 	Seconds Number `json:"update_seconds"`
 	// LossZ and NormZ are z-scores against the last 128 updates.
 	LossZ Number `json:"loss_z"`
@@ -83,7 +83,7 @@ type Latest struct {
 	Skipped int64 `json:"skipped_updates"`
 }
 
-// TimeShare is where the time of the last updates went. The shares add up to 1.
+// TimeShare says where the time of the last updates went. The shares add up to 1.
 type TimeShare struct {
 	Updates    int64   `json:"updates"` // that it is of; 0: unknown
 	Seconds    float64 `json:"seconds"`
@@ -93,8 +93,8 @@ type TimeShare struct {
 	Evaluation float64 `json:"evaluation_share"`
 }
 
-// Memory is in bytes; 0: unknown. That of a card where the run computes on one, else
-// that of the process.
+// Memory is in bytes; 0: unknown. It is the card's if the run computes on one, otherwise
+// the process's.
 type Memory struct {
 	Planned  int64 `json:"planned_bytes"`
 	Arena    int64 `json:"arena_bytes"`    // of Planned, exact
@@ -105,14 +105,14 @@ type Memory struct {
 	Card     bool  `json:"card,omitempty"`
 }
 
-// maxLeft is the longest time that a run is said to take still: 300 years.
+// maxLeft is the longest remaining time that is reported for a run: 300 years.
 const maxLeft = 1e10
 
-// recentUpdates are those that current figures are means of, at least.
+// recentUpdates is how many updates current figures are averaged over, at least.
 const recentUpdates = 50
 
-// Snapshot is what is known about the run at a time. It reads nothing: the folder
-// is read by Poll.
+// Snapshot returns what is known about the run at a time. It reads nothing: Poll reads
+// the folder.
 func (r *Run) Snapshot(now time.Time, v View) *Snapshot {
 	s := &Snapshot{Path: Printable(r.path), Name: Printable(filepath.Base(r.path)), At: now.UTC(), Left: Number(math.NaN())}
 	s.State, s.Why = r.state(now)
@@ -158,8 +158,8 @@ func (r *Run) Snapshot(now time.Time, v View) *Snapshot {
 	return s
 }
 
-// ofPhases makes the state of a run that consists of phases: that of the running
-// phase, or of the last.
+// ofPhases sets the state of a run that consists of phases to that of the running phase,
+// or of the last.
 func (s *Snapshot) ofPhases() {
 	if s.State == Gone {
 		return
@@ -187,7 +187,7 @@ func (s *Snapshot) ofPhases() {
 	}
 }
 
-// aboutIt is the run's own description, or what can be inferred about one without.
+// aboutIt returns the run's own description, or what can be inferred without one.
 func (r *Run) aboutIt() Info {
 	if r.about != nil {
 		i := *r.about
@@ -203,7 +203,7 @@ func (r *Run) aboutIt() Info {
 	return i
 }
 
-// latest are the newest figures.
+// latest returns the newest figures.
 func (r *Run) latest(i *Info) Latest {
 	none := Number(math.NaN())
 	l := Latest{none, none, none, none, none, none, none, none, none, 0}
@@ -227,16 +227,16 @@ func (r *Run) latest(i *Info) Latest {
 	return l
 }
 
-// TotalTime is where the time of all updates in the metrics went.
+// TotalTime says where the time of all updates in the metrics went.
 func (r *Run) TotalTime() TimeShare { return r.timeShare(math.MaxInt64) }
 
-// timeShare sums up the last updates, at least so many of them.
+// timeShare sums up the last updates, at least the given number.
 func (r *Run) timeShare(updates int64) (t TimeShare) {
 	rows := r.curve.rows
 	var wait, save, eval float64
 	for i := len(rows) - 1; i >= 0 && t.Updates < updates; i-- {
 		x := rows[i].since
-		if x.Updates == 0 { // a line of an earlier version covers its update alone
+		if x.Updates == 0 { // a line of an earlier version covers only its own update
 			x.Updates, x.Seconds, x.Wait = 1, float64(rows[i].updateSeconds), float64(rows[i].wait)
 		}
 		t.Updates += x.Updates
@@ -260,7 +260,7 @@ func (r *Run) updateSeconds() float64 {
 	return t.Seconds / float64(t.Updates)
 }
 
-// memory is that of the card, or of the process.
+// memory returns the card's memory, or the process's.
 func (r *Run) memory(i *Info) Memory {
 	m := Memory{Planned: i.Plan.Total, Arena: i.Plan.Arena, Capacity: i.Plan.Capacity, Card: i.Card}
 	for k := range r.machine {
@@ -282,8 +282,8 @@ func (r *Run) memory(i *Info) Memory {
 	return m
 }
 
-// lastLines are those of the log; of a run of an earlier version, the warnings in its
-// metrics.
+// lastLines returns the last lines of the log or, for a run of an earlier version, the
+// warnings in its metrics.
 func (r *Run) lastLines(n int) []LogLine {
 	lines := r.lines
 	if r.log.info == nil {

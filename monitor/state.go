@@ -15,7 +15,7 @@ const (
 	Empty    State = "empty"    // a folder without a line of a run
 	Starting State = "starting" // before the first update
 	Running  State = "running"  // training; see also Snapshot.Doing
-	Stuck    State = "stuck"    // its process lives, and no update came for StuckAfter
+	Stuck    State = "stuck"    // its process is alive, but no update came for StuckAfter
 	Silent   State = "silent"   // nothing was written for SilentAfter
 	Died     State = "died"     // its process is gone, or nothing was written for DiedAfter
 	Done     State = "done"     // after its last update
@@ -25,20 +25,20 @@ const (
 )
 
 // How long nothing must be written for a state. A run that samples its machine writes
-// once a second; one that does not, writes with its updates.
+// once a second; one that does not writes with its updates.
 const (
 	SilentAfter = 60 * time.Second
 	DiedAfter   = 600 * time.Second
 	StuckAfter  = 600 * time.Second
-	// LostAfter is how long a run whose process is not found must have written nothing.
-	// One in a container has another name for its process, and goes on writing.
+	// LostAfter is how long a run whose process is not found must have written nothing. A
+	// process in a container has a different ID inside, and goes on writing.
 	LostAfter = 3 * time.Second
 )
 
-// Over reports whether a run in this state ended, whatever the reason.
+// Over reports whether a run in this state has ended, whatever the reason.
 func (s State) Over() bool { return s == Died || s == Done || s == Stopped || s == Failed }
 
-// seen is when the run gave its last sign of life, and updated when its last update
+// seen returns when the run gave its last sign of life, and updated when its last update
 // came; zero: never.
 func (r *Run) seen() (seen, updated time.Time) {
 	later := func(t *time.Time, x time.Time) {
@@ -54,7 +54,7 @@ func (r *Run) seen() (seen, updated time.Time) {
 	if n := len(r.machine); n > 0 {
 		last := &r.machine[n-1]
 		later(&seen, at(last.Time))
-		// Updates between two lines of the log show in samples alone.
+		// Updates between two lines of the log show only in samples.
 		if i := r.firstAt(last.Update); last.Update > 0 && (i > 0 || updated.IsZero()) {
 			later(&updated, at(r.machine[i].begin()))
 		}
@@ -72,8 +72,8 @@ func (r *Run) seen() (seen, updated time.Time) {
 	return seen, updated
 }
 
-// isLost reports whether the process of a run that has no end is not on this machine any
-// more.
+// isLost reports whether the process of a run without an end is no longer on this
+// machine.
 func (r *Run) isLost() bool {
 	if r.about == nil || r.about.End != nil || r.about.Host == "" || r.about.PID <= 0 || rundir.MayRun(r.about.PID, r.about.Host) {
 		return false
@@ -82,7 +82,7 @@ func (r *Run) isLost() bool {
 	return time.Since(seen) >= LostAfter
 }
 
-// firstAt is the first of the last samples with the same update.
+// firstAt returns the index of the first of the last samples with the same update.
 func (r *Run) firstAt(update int64) int {
 	i := len(r.machine) - 1
 	for i > 0 && r.machine[i-1].Update == update {
@@ -91,7 +91,7 @@ func (r *Run) firstAt(update int64) int {
 	return i
 }
 
-// state is what the run is doing at a time, and the reason.
+// state returns what the run is doing at a time, and the reason.
 func (r *Run) state(now time.Time) (State, string) {
 	switch {
 	case r.gone != nil:
@@ -137,7 +137,7 @@ func (r *Run) state(now time.Time) (State, string) {
 	return Running, ""
 }
 
-// whole1 is a time in whole seconds, a long one in whole hours or days.
+// whole1 prints a time in whole seconds, a long one in whole hours or days.
 func whole1(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -157,7 +157,7 @@ func (r *Run) longestGap() (gap time.Duration) {
 	return gap
 }
 
-// from is how many updates earlier sessions did.
+// from returns how many updates earlier sessions made.
 func (r *Run) from() int64 {
 	if r.about == nil {
 		return 0
@@ -165,7 +165,7 @@ func (r *Run) from() int64 {
 	return r.about.From
 }
 
-// lastUpdate is how many updates are known to be done.
+// lastUpdate returns how many updates are known to be done.
 func (r *Run) lastUpdate() (update int64) {
 	if n := len(r.curve.rows); n > 0 {
 		update = r.curve.rows[n-1].update
@@ -176,7 +176,7 @@ func (r *Run) lastUpdate() (update int64) {
 	return max(update, r.from())
 }
 
-// doing is what the run does besides training.
+// doing returns what the run does other than training.
 func (r *Run) doing() Doing {
 	if n := len(r.machine); n > 0 {
 		return r.machine[n-1].Doing

@@ -17,11 +17,11 @@ import (
 // one stat. A file that was replaced is read from its start.
 type tail struct {
 	path   string
-	limit  int64       // bytes of the file that are read
-	info   fs.FileInfo // of the file as it was read last; nil: there was none
+	limit  int64       // how many bytes of the file are read
+	info   fs.FileInfo // of the file when it was last read; nil: there was none
 	offset int64       // after the last whole line
-	before []byte      // the end of what was read, which must still be there
-	long   bool        // within a line that is too long to be one
+	before []byte      // the end of what was read, which must still be the same
+	long   bool        // within a line that is too long
 	lines  lineCount
 }
 
@@ -31,7 +31,7 @@ const (
 	tailCheck = 1 << 10
 )
 
-// lineCount counts the lines of a file, and those that say nothing.
+// lineCount counts the lines of a file, and those that are invalid.
 type lineCount struct {
 	all, bad int
 	first    int // the first bad one, from 1
@@ -46,7 +46,7 @@ func (c *lineCount) add(ok bool) {
 	}
 }
 
-// changed is when the file was written last, zero where there is none.
+// changed returns when the file was last written, zero if there is none.
 func (t *tail) changed() time.Time {
 	if t.info == nil {
 		return time.Time{}
@@ -54,7 +54,7 @@ func (t *tail) changed() time.Time {
 	return t.info.ModTime()
 }
 
-// problem says what of the file is not shown; empty: nothing.
+// problem says which part of the file is not shown; empty: none.
 func (t *tail) problem() string {
 	text := ""
 	switch c := &t.lines; {
@@ -72,9 +72,9 @@ func (t *tail) problem() string {
 	return text
 }
 
-// poll gives the new whole lines to take, in parts of a file of which so many bytes are
-// left; it must not keep them. reset is called first where what was read before is no
-// longer in the file.
+// poll passes the new whole lines to take, in parts of a file of which left bytes remain;
+// take must not keep them. reset is called first if what was read before is no longer in
+// the file.
 func (t *tail) poll(reset func(), take func(parts [][]byte, left int64)) (changed bool, err error) {
 	info, err := regular.Stat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +98,7 @@ func (t *tail) poll(reset func(), take func(parts [][]byte, left int64)) (change
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // only read: nothing to lose
 	if info, err = f.Stat(); err != nil {
 		return false, err
 	}
@@ -112,13 +112,13 @@ func (t *tail) poll(reset func(), take func(parts [][]byte, left int64)) (change
 	return true, nil
 }
 
-// forget makes the next poll begin at the start of the file.
+// forget makes the next poll start at the beginning of the file.
 func (t *tail) forget(reset func()) {
 	t.info, t.offset, t.before, t.long, t.lines = nil, 0, nil, false, lineCount{}
 	reset()
 }
 
-// continues reports whether the file still has what was read last.
+// continues reports whether the file still contains what was read last.
 func (t *tail) continues(f *os.File) bool {
 	now := make([]byte, len(t.before))
 	_, err := f.ReadAt(now, t.offset-int64(len(t.before)))
@@ -152,7 +152,7 @@ func (t *tail) read(f *os.File, size int64, take func(parts [][]byte, left int64
 	return nil
 }
 
-// part reads whole lines into a buffer; more is true where the file may have others.
+// part reads whole lines into a buffer; more is true if the file may have others.
 func (t *tail) part(f *os.File, buffer []byte) (lines []byte, more bool, err error) {
 	buffer = buffer[:min(int64(len(buffer)), t.limit-t.offset)]
 	n, err := f.ReadAt(buffer, t.offset)
@@ -160,7 +160,7 @@ func (t *tail) part(f *os.File, buffer []byte) (lines []byte, more bool, err err
 		return nil, false, err
 	}
 	text, more := buffer[:n], n == len(buffer) && n > 0
-	if t.long { // what is left of the line that is too long
+	if t.long { // the rest of the line that is too long
 		i := bytes.IndexByte(text, '\n') + 1
 		if i == 0 {
 			t.advance(text)
@@ -175,7 +175,7 @@ func (t *tail) part(f *os.File, buffer []byte) (lines []byte, more bool, err err
 	switch {
 	case end > 0:
 	case n == tailChunk || more && t.offset+int64(n) >= t.limit:
-		t.long = true // no line of a run is as long
+		t.long = true // no line of a run is that long
 		t.advance(text)
 		return nil, more, nil
 	default:
@@ -191,8 +191,8 @@ func (t *tail) advance(text []byte) {
 	t.offset += int64(len(text))
 }
 
-// each gives the lines of parts, without their ends, to line, which says whether it can
-// be read.
+// each passes the lines of parts, without their ends, to line, which reports whether it
+// can be read.
 func (t *tail) each(line func(raw []byte) (ok bool)) func(parts [][]byte, left int64) {
 	return func(parts [][]byte, _ int64) {
 		for _, part := range parts {

@@ -9,10 +9,10 @@ import (
 // maxText bounds a line of text in a snapshot, in characters.
 const maxText = 2000
 
-// Printable is a text without what a terminal or a page would interpret: escape
-// sequences, control characters, and those that change the direction of writing.
-// Line breaks and tabs become spaces, and invalid UTF-8 becomes U+FFFD. It is cut
-// after 2000 characters.
+// Printable returns a text without what a terminal or a page would interpret: escape
+// sequences, control characters, and those that change the direction of writing. Line
+// breaks and tabs become spaces, and invalid UTF-8 becomes U+FFFD. The text is cut after
+// 2000 characters.
 func Printable(text string) string {
 	if plain(text) {
 		return text
@@ -34,7 +34,7 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// plain reports whether a text is printable ASCII of moderate length, as nearly all
+// plain reports whether a text is printable ASCII of moderate length, as nearly all texts
 // are.
 func plain(text string) bool {
 	if len(text) > maxText {
@@ -48,11 +48,11 @@ func plain(text string) bool {
 	return true
 }
 
-// escapeSequence is the length of the escape sequence that a text begins with
+// escapeSequence returns the length of the escape sequence that a text begins with
 // (ECMA-48): a control sequence, a string that a terminator ends, or two characters.
 func escapeSequence(text string) int {
 	i := 2
-	kind := byte('[') // U+009B begins a control sequence alone
+	kind := byte('[') // U+009B begins a control sequence by itself
 	if text[0] == '\x1b' {
 		if len(text) < 2 {
 			return len(text)

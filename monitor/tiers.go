@@ -3,9 +3,9 @@ package monitor
 // How samples are thinned with age. The bound of what is kept is the sum of the
 // tiers: 2760 samples, however long a run is.
 const (
-	recentSamples = 600  // as they were taken: ten minutes of one a second
+	recentSamples = 600  // as taken: ten minutes at one per second
 	middleSamples = 720  // of middleLooks each: the two hours before
-	oldSamples    = 1440 // of oldLooks each, a day; when they are full, two become one
+	oldSamples    = 1440 // of oldLooks each, a day; when they are full, pairs are merged
 	middleLooks   = 10
 	oldLooks      = 60
 )
@@ -42,7 +42,7 @@ func (t *tiers) add(s Sample) {
 	}
 }
 
-// append1 adds a sample to a tier whose samples are of at most so many looks.
+// append1 adds a sample to a tier whose samples cover at most that many looks.
 func append1(tier []Sample, s Sample, looks int) []Sample {
 	if n := len(tier); n > 0 {
 		if last := &tier[n-1]; last.looks()+s.looks() <= looks && near(last, &s, looks) {
@@ -53,14 +53,14 @@ func append1(tier []Sample, s Sample, looks int) []Sample {
 	return append(tier, s)
 }
 
-// near reports whether two samples are of one stretch of time: between a run and its
-// resumption is a gap that is not drawn over.
+// near reports whether two samples belong to one stretch of time: between a run and its
+// resumption is a gap that curves must not cross.
 func near(a, b *Sample, looks int) bool {
 	gap := b.begin() - a.Time
 	return gap < float64(6*looks) && gap > -float64(6*looks)
 }
 
-// all are the samples in order.
+// all returns the samples in order.
 func (t *tiers) all() []Sample {
 	out := make([]Sample, 0, len(t.old)+len(t.middle)+len(t.recent))
 	return append(append(append(out, t.old...), t.middle...), t.recent...)

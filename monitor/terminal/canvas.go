@@ -20,8 +20,8 @@ const (
 	curve0 // of the first curve; more follow
 )
 
-// styles are the escape sequences of each style, of the 16 colors that every terminal
-// has and its user has chosen.
+// styles are the escape sequences of each style, in the 16 colors that every terminal has
+// and users customize.
 var styles = [...]string{plain: "", faint: "90", strong: "1", good: "32", warn: "33", bad: "31", curve0: "36", "35", "33", "34", "32", "91"}
 
 const curveStyles = len(styles) - int(curve0)
@@ -36,14 +36,14 @@ type cell struct {
 	wide  bool
 }
 
-// canvas is a screen of cells: nothing is drawn beyond its edges.
+// canvas is a screen of cells; nothing is drawn beyond its edges.
 type canvas struct {
 	w, h  int
 	cells []cell
 	looks *Looks
 }
 
-// Looks is what a terminal can show.
+// Looks describes what a terminal can show.
 type Looks struct {
 	Color bool
 	ASCII bool
@@ -60,8 +60,8 @@ func (c *canvas) at(x, y int) *cell {
 	return &c.cells[y*c.w+x]
 }
 
-// put writes text at a place, in at most width columns, and gives the column after it.
-// What does not fit is cut and marked by three dots.
+// put writes text at a place, in at most width columns, and returns the column after it.
+// Text that does not fit is cut and marked with three dots.
 func (c *canvas) put(x, y, width int, s style, text string) int {
 	width = min(width, c.w-x)
 	if y < 0 || y >= c.h || width <= 0 || x < 0 {
@@ -94,7 +94,7 @@ var spelling = strings.NewReplacer(
 	"…", "...", "│", "|", "─", "-", "└", "+", "•", "*", "→", "->", "←", "<-", "↑", "up", "↓", "down", "·", "-", "°C", "C", "µ", "u", "▶", ">", "█", "#", "▓", "=", "▒", "+", "░", ".", "┃", "|",
 )
 
-// spell is a text as the terminal can show it.
+// spell returns a text as the terminal can show it.
 func (c *canvas) spell(text string) string {
 	if !c.looks.ASCII {
 		return text
@@ -107,7 +107,7 @@ func (c *canvas) spell(text string) string {
 	}, spelling.Replace(text))
 }
 
-// String is the screen with its styles, lines without trailing spaces.
+// String returns the screen with its styles, lines without trailing spaces.
 func (c *canvas) String() string {
 	var b strings.Builder
 	for y := range c.h {

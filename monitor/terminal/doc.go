@@ -1,8 +1,8 @@
 // Package terminal shows runs in a terminal: losses, evaluations, speed, memory, the
-// machine, advice and the log, over the snapshots of package monitor.
+// machine, advice and the log, from the snapshots of package monitor.
 //
-// A [Model] is pure: messages go in, and View gives the screen as text, so that tests
-// compare it with files. [Watcher] reads run directories at a bounded cost, [Show]
-// joins the two on a real terminal, and [Line] is the same in one line, where there
-// is no terminal.
+// A [Model] is pure: messages go in, and View returns the screen as text, so that tests
+// can compare it with files. [Watcher] reads run directories at a bounded cost, [Show]
+// connects the two to a real terminal, and [Line] shows a run in one line if there is no
+// terminal.
 package terminal

@@ -13,7 +13,7 @@ import (
 // gauge is a bar with a name and figures.
 type gauge struct {
 	name  string
-	parts []part // of the bar, from the left, their shares of it
+	parts []part // of the bar, from the left, with their shares
 	mark  float64
 	text  string
 	style style // of the text
@@ -25,7 +25,7 @@ type part struct {
 	fill  string
 }
 
-// gauges are those of a run, the most telling first.
+// gauges returns the gauges of a run, the most telling first.
 func gauges(s *monitor.Snapshot) (list []gauge) {
 	if t := &s.Time; t.Updates > 0 && t.Seconds > 0 {
 		g := gauge{name: "time", parts: []part{{t.Compute, good, "█"}, {t.Data, bad, "▓"}, {t.Save, warn, "▒"}, {t.Evaluation, curve0, "░"}}}
@@ -93,7 +93,7 @@ func processorGauge(s *monitor.Snapshot, x *monitor.Sample) gauge {
 	return g
 }
 
-// cardGauge shows how busy the card is. What a card does not report is left out.
+// cardGauge shows how busy the card is. Figures that a card does not report are left out.
 func cardGauge(x *monitor.GPUSample) gauge {
 	g := gauge{name: "card"}
 	var parts []string
@@ -127,7 +127,7 @@ func cardGauge(x *monitor.GPUSample) gauge {
 	return g
 }
 
-// level is the color of a share.
+// level returns the color of a share.
 func level(x, high, full float64) style {
 	switch {
 	case x >= full:
@@ -138,7 +138,7 @@ func level(x, high, full float64) style {
 	return good
 }
 
-// drawGauges shows bars in as many columns as there is room for; on a low screen one
+// drawGauges shows bars in as many columns as there is room for; on a low screen only one
 // row of them.
 func (m Model) drawGauges(c *canvas, s *shown, y int) int {
 	list := gauges(s.Snapshot)

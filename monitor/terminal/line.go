@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// Line is a run in one line, for logs and dumb terminals: in ASCII, but for names
-// that have other characters.
+// Line shows a run in one line, for logs and dumb terminals: in ASCII, except for names
+// with other characters.
 func Line(s *monitor.Snapshot) string {
 	parts := []string{s.Name}
 	if s.State != "" {

@@ -9,27 +9,27 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// Options are how runs are shown.
+// Options say how runs are shown.
 type Options struct {
 	Looks
-	// Look gives what is known now, for a view of so many points; nil: frames come
-	// from elsewhere. News is false where nothing changed.
+	// Look returns what is known now, for a view of that many points; nil: frames come
+	// from elsewhere. news is false if nothing changed.
 	Look     func(v monitor.View) Frame
 	Interval time.Duration
 	// Once leaves out what only a live screen needs.
 	Once bool
-	// Leave names what q does; empty: "quit".
+	// Leave says what q does; empty: "quit".
 	Leave string
 }
 
-// Frame is what is known at a time.
+// Frame is what is known at one time.
 type Frame struct {
 	Now  time.Time
 	Runs []*monitor.Snapshot
 	News bool
 	Err  string // why nothing could be read
 
-	extra bool // it was asked for by a key, and the next look is on its way
+	extra bool // a key requested it, and the next look is on its way
 }
 
 // Model is the state of the screen.
@@ -39,23 +39,23 @@ type Model struct {
 	frame         Frame
 	shown         []*shown
 
-	run      int  // that is shown in detail
-	chosen   bool // by the user; else it is the one that is running
+	run      int  // shown in detail
+	chosen   bool // by the user; otherwise it is the running one
 	panel    int
-	full     bool // the panel alone
+	full     bool // only the panel
 	log      bool
-	smooth   int // of smoothings
+	smooth   int // index in smoothings
 	zoom     int // the last 1/2^zoom of the run
 	paused   bool
 	help     bool
 	messages bool
 	scroll   int
 
-	version int // of what the screen shows
+	version int // of the screen's content
 	drawn   *drawn
 }
 
-// drawn is the screen as it was drawn last: most looks bring nothing new.
+// drawn caches the screen as last drawn: most looks bring nothing new.
 type drawn struct {
 	version int
 	text    string
@@ -68,11 +68,11 @@ var smoothings = []float64{0, 0.9, 0.98}
 type shown struct {
 	*monitor.Snapshot
 	label string
-	group string // curves of a group are laid over each other
+	group string // curves of a group are overlaid
 	index int
 }
 
-// New is the screen before anything is known.
+// New returns the screen before anything is known.
 func New(o Options) Model {
 	if o.Interval <= 0 {
 		o.Interval = time.Second
@@ -83,10 +83,10 @@ func New(o Options) Model {
 // Init implements tea.Model.
 func (m Model) Init() tea.Cmd { return m.look(false) }
 
-// tick is when to look again.
+// tick says that it is time to look again.
 type tick struct{}
 
-// look reads what is new, away from the loop of the screen.
+// look reads what is new, outside the screen's event loop.
 func (m Model) look(extra bool) tea.Cmd {
 	if m.opts.Look == nil {
 		return nil
@@ -99,7 +99,7 @@ func (m Model) look(extra bool) tea.Cmd {
 	}
 }
 
-// view is what the screen needs to know.
+// view returns what the screen needs to know.
 func (m Model) view() monitor.View {
 	v := monitor.View{Width: max(m.width, 20), Lines: max(m.height, 10)}
 	if m.zoom > 0 {
@@ -163,7 +163,7 @@ func (m *Model) take(f Frame) {
 	if m.run = min(m.run, max(0, len(m.shown)-1)); !m.chosen {
 		for i, s := range m.shown {
 			if m.run = i; s.State != monitor.Done {
-				break // the first that is running
+				break // the first running one
 			}
 		}
 		if len(f.Runs) > 1 {
@@ -172,7 +172,7 @@ func (m *Model) take(f Frame) {
 	}
 }
 
-// key does what a key stands for.
+// key carries out what a key stands for.
 func (m Model) key(k string) (tea.Model, tea.Cmd) {
 	switch k {
 	case "ctrl+c", "q":
@@ -252,8 +252,8 @@ func (m Model) View() tea.View {
 	return v
 }
 
-// Once is the screen of a frame, without what only a live one needs and without empty
-// lines at its end.
+// Once returns the screen of a frame, without what only a live one needs and without
+// empty lines at the end.
 func Once(o Options, width, height int, f Frame) string {
 	o.Once = true
 	m := New(o)

@@ -8,13 +8,13 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// order is that of the panels; the monitored metric comes after the loss.
+// order is the order of the panels; the monitored metric comes after the loss.
 var order = []string{
 	monitor.PanelLoss, monitor.PanelUse, monitor.PanelSpeed, monitor.PanelNorm, monitor.PanelRate, monitor.PanelMemory, monitor.PanelMetric,
 	monitor.PanelShare, monitor.PanelUpdate, monitor.PanelPower, monitor.PanelHeat, monitor.PanelClock, monitor.PanelSlowed, monitor.PanelScale,
 }
 
-// rank is the place of a panel; first is that of the monitored metric.
+// rank is the place of a panel; first is the monitored metric's.
 func rank(panel, first string) int {
 	if panel == first {
 		return 0
@@ -28,7 +28,7 @@ func rank(panel, first string) int {
 	return len(order)
 }
 
-// at is the run that is shown in detail; nil: none is known.
+// at returns the run shown in detail; nil: none is known.
 func (m *Model) at() *shown {
 	if m.run >= len(m.shown) {
 		return nil
@@ -36,7 +36,7 @@ func (m *Model) at() *shown {
 	return m.shown[m.run]
 }
 
-// overlaid are the runs whose curves are shown, the one in detail last, so that it is
+// overlaid returns the runs whose curves are shown, the one in detail last, so that it is
 // on top.
 func (m *Model) overlaid() (runs []*shown) {
 	at := m.at()
@@ -51,7 +51,7 @@ func (m *Model) overlaid() (runs []*shown) {
 	return append(runs, at)
 }
 
-// plots are the panels in their order.
+// plots returns the panels in order.
 func (m *Model) plots() []*plot {
 	byPanel := map[string]*plot{}
 	var list []*plot
@@ -62,7 +62,7 @@ func (m *Model) plots() []*plot {
 		}
 		for _, x := range s.Machine {
 			if x.Name == "memory_available" && s.Memory.Peak > 0 && s.Info.System != "" {
-				continue // it would flatten what the run uses
+				continue // it would flatten the run's own use
 			}
 			list = m.add(list, byPanel, s, &x, len(runs), true)
 		}
@@ -103,7 +103,7 @@ func (m *Model) add(list []*plot, byPanel map[string]*plot, s *shown, x *monitor
 		k.x = since(x.X, s)
 	}
 	if n := s.Info.Processors; x.Name == "process_cpu" && n > 0 {
-		k.y = slices.Clone(x.Y) // as the machine's: of all processors
+		k.y = slices.Clone(x.Y) // like the machine's: of all processors
 		for i := range k.y {
 			k.y[i] /= monitor.Number(n)
 		}
@@ -113,7 +113,7 @@ func (m *Model) add(list []*plot, byPanel map[string]*plot, s *shown, x *monitor
 			k.style = curveStyle(1)
 		}
 	} else if runs > 1 && !m.opts.Color && s != m.at() {
-		k.mark = string(rune('a' + s.index%26)) // what colors would tell apart
+		k.mark = string(rune('a' + s.index%26)) // in place of colors
 	}
 	if weight := smoothings[m.smooth]; weight > 0 && k.mark == "" && !machine {
 		p.curves = append(p.curves, curve{name: k.name, x: k.x, y: k.y, style: faint, quiet: true})
@@ -126,13 +126,12 @@ func (m *Model) add(list []*plot, byPanel map[string]*plot, s *shown, x *monitor
 	return list
 }
 
-// evaluated reports whether a series is of evaluations: few points, each of them
-// marked.
+// evaluated reports whether a series consists of evaluations: few points, each marked.
 func evaluated(x *monitor.Series) bool {
 	return x.Name == "eval_loss" || strings.HasPrefix(x.Panel, monitor.PanelMetric) && x.Points == 1
 }
 
-// since are times as seconds after the run began.
+// since converts times to seconds after the run began.
 func since(x []monitor.Number, s *shown) []monitor.Number {
 	if len(x) == 0 {
 		return x
@@ -148,7 +147,7 @@ func since(x []monitor.Number, s *shown) []monitor.Number {
 	return out
 }
 
-// name is a series as it is read.
+// name returns the readable name of a series.
 func name(series string) string {
 	switch series {
 	case "process_cpu":
@@ -173,7 +172,7 @@ func name(series string) string {
 }
 
 // window gives the panels of updates one range, and those of time another: the last
-// 1/2^zoom of it.
+// 1/2^zoom of each.
 func window(plots []*plot, zoom int) {
 	for _, clock := range []bool{false, true} {
 		low, high := math.Inf(1), math.Inf(-1)
@@ -185,7 +184,7 @@ func window(plots []*plot, zoom int) {
 			}
 		}
 		if zoom > 0 && !clock {
-			low = 0 // what is older was not asked for
+			low = 0 // older points were not requested
 		}
 		for _, p := range plots {
 			if p.clock == clock {

@@ -15,7 +15,7 @@ type curve struct {
 	name  string
 	x, y  []monitor.Number
 	style style
-	mark  string // "": dots that are joined; else each point is this character
+	mark  string // "": connected dots; otherwise each point is this character
 	quiet bool   // the title does not name it
 }
 
@@ -25,9 +25,9 @@ type plot struct {
 	title  string
 	curves []curve
 	unit   string
-	log    bool    // as it was asked for; where nothing is positive the scale is linear
+	log    bool    // as requested; if nothing is positive the scale is linear
 	clock  bool    // x are seconds
-	from   float64 // of x: what is before is not shown
+	from   float64 // of x: earlier points are not shown
 	to     float64
 	bad    int // points that are not finite
 	focus  bool
@@ -89,7 +89,7 @@ func (p *plot) draw(c *canvas, a area) {
 			if px = 0.5; highX > lowX {
 				px = (vx - lowX) / (highX - lowX)
 			}
-			// Halves, as the whole range of float64 is no float64.
+			// Halves, as the range itself may overflow a float64.
 			py = (scale(high)/2 - scale(vy)/2) / (scale(high)/2 - scale(low)/2)
 			return px, py, px >= 0 && px <= 1 && py >= 0 && py <= 1
 		}
@@ -104,7 +104,7 @@ func (p *plot) draw(c *canvas, a area) {
 	}
 }
 
-// heading is the title with what the curves are and how they ended.
+// heading is the title with the names of the curves and their last values.
 func (p *plot) heading(c *canvas, a area) {
 	mark, s := " ", plain
 	if p.focus {
@@ -142,7 +142,7 @@ func (p *plot) heading(c *canvas, a area) {
 	}
 }
 
-// nothing is why there is no curve.
+// nothing says why there is no curve.
 func (p *plot) nothing() string {
 	if p.bad > 0 {
 		return "no value is finite"
@@ -159,10 +159,10 @@ func lastFinite(y []monitor.Number) (float64, bool) {
 	return 0, false
 }
 
-// limits are the range of the values that are shown; any is false where that is nothing.
+// limits returns the range of the values that are shown; any is false if there are none.
 func (p *plot) limits() (low, high float64, any bool) {
 	low, high = math.Inf(1), math.Inf(-1)
-	least := math.Inf(1) // above zero
+	least := math.Inf(1) // least positive value
 	for i := range p.curves {
 		k := &p.curves[i]
 		for n, v := range k.y {
@@ -185,7 +185,7 @@ func (p *plot) limits() (low, high float64, any bool) {
 	return low, high, any
 }
 
-// place is a value of x.
+// place prints a value of x.
 func (p *plot) place(x float64) string {
 	if p.clock {
 		return clock(x)
@@ -193,7 +193,7 @@ func (p *plot) place(x float64) string {
 	return fmt.Sprintf("%.0f", x)
 }
 
-// label is a value at the axis, whose range is wide.
+// label prints a value at the axis, whose range is wide.
 func (p *plot) label(v, wide float64) string {
 	if strings.HasSuffix(p.unit, "/s") {
 		return size.Count(v)
@@ -201,7 +201,7 @@ func (p *plot) label(v, wide float64) string {
 	return p.value(v, wide)
 }
 
-// value is one of y; wide is the range of the axis that it labels, 0: none.
+// value prints a value of y; wide is the range of the axis that it labels, 0: none.
 func (p *plot) value(v, wide float64) string {
 	switch p.unit {
 	case "bytes":
@@ -220,8 +220,8 @@ func (p *plot) value(v, wide float64) string {
 	return size.Count(v) + " " + p.unit
 }
 
-// figure prints a number in few digits; for a narrow range it has enough to
-// distinguish its ends.
+// figure prints a number in few digits; for a narrow range enough to distinguish its
+// ends.
 func figure(v, wide float64) string {
 	digits := 4
 	if wide > 0 && v != 0 {
@@ -262,9 +262,8 @@ func clock(s float64) string {
 	return fmt.Sprintf("%d:%02d:%02d", n/3600, n/60%60, n%60)
 }
 
-// dots draws on a part of the screen with a finer grid than its cells: Braille
-// characters have 2 by 4 dots each. Where the terminal has ASCII alone, a cell is a
-// dot.
+// dots draws on a part of the screen with a finer grid than its cells: Braille characters
+// have 2 by 4 dots each. If the terminal has only ASCII, a cell is a dot.
 type dots struct {
 	c      *canvas
 	a      area
@@ -281,7 +280,7 @@ func newDots(c *canvas, a area) *dots {
 // brailleDots are the bits of U+2800 by row and column.
 var brailleDots = [4][2]rune{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}
 
-// set sets a dot. The mark of a point is not drawn over by lines.
+// set sets a dot. Lines do not overwrite the mark of a point.
 func (d *dots) set(x, y int, s style, mark string) {
 	cell := d.c.at(d.a.x+x/d.fx, d.a.y+y/d.fy)
 	if cell == nil || x < 0 || y < 0 || x >= d.a.w*d.fx || y >= d.a.h*d.fy {
@@ -301,7 +300,7 @@ func (d *dots) set(x, y int, s style, mark string) {
 	cell.text, cell.style = string(r|brailleDots[y%4][x%2]), s
 }
 
-// curve draws a curve whose points at gives, from 0 to 1 to the right and down.
+// curve draws a curve whose points at returns, from 0 to 1 rightward and downward.
 func (d *dots) curve(k *curve, at func(i int) (x, y float64, ok bool)) {
 	w, h := float64(d.a.w*d.fx-1), float64(d.a.h*d.fy-1)
 	joined := false

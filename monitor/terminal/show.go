@@ -8,11 +8,11 @@ import (
 	"github.com/charmbracelet/colorprofile"
 )
 
-// framesPerSecond bounds how often the screen is compared with what it should be.
+// framesPerSecond bounds how often the screen is updated.
 const framesPerSecond = 5
 
 // Show shows the model on a terminal until its user leaves or the context ends. Both
-// files must be terminals. interrupted is true where ctrl+c was typed.
+// files must be terminals. interrupted is true if ctrl+c was typed.
 func Show(ctx context.Context, in, out *os.File, o Options) (interrupted bool, err error) {
 	profile := colorprofile.ANSI
 	if !o.Color {
@@ -26,7 +26,7 @@ func Show(ctx context.Context, in, out *os.File, o Options) (interrupted bool, e
 	return m.interrupted, err
 }
 
-// last notes how the screen was left.
+// last records how the screen was left.
 type last struct{ interrupted bool }
 
 func (l *last) see(_ tea.Model, msg tea.Msg) tea.Msg {

@@ -51,8 +51,7 @@ func (m Model) screen() *canvas {
 	return c
 }
 
-// drawTabs shows what runs there are, where there are several, each in the color of
-// its curves.
+// drawTabs lists the runs, if there are several, each in the color of its curves.
 func (m Model) drawTabs(c *canvas, y int) int {
 	if len(m.shown) < 2 {
 		return y
@@ -79,7 +78,7 @@ func (m Model) drawTabs(c *canvas, y int) int {
 	return y + 1
 }
 
-// stateStyle is the color of a state.
+// stateStyle returns the color of a state.
 func stateStyle(s monitor.State) style {
 	switch s {
 	case monitor.Running, monitor.Done:
@@ -92,7 +91,7 @@ func stateStyle(s monitor.State) style {
 	return warn
 }
 
-// drawHead shows what the run is, how far it is, and its latest figures.
+// drawHead shows what the run is, how far it has come, and its latest figures.
 func (m Model) drawHead(c *canvas, s *shown, y int) int {
 	x := c.put(0, y, m.width*2/3, strong, s.label)
 	if s.State != "" {
@@ -129,7 +128,7 @@ func (m Model) drawHead(c *canvas, s *shown, y int) int {
 	return y
 }
 
-// progress is how far a run is.
+// progress says how far a run has come.
 func progress(s *monitor.Snapshot) (parts []string) {
 	switch {
 	case s.Updates > 0:
@@ -152,7 +151,7 @@ func progress(s *monitor.Snapshot) (parts []string) {
 	return parts
 }
 
-// about is what the run is.
+// about describes the run.
 func about(s *monitor.Snapshot) string {
 	i := &s.Info
 	var parts []string
@@ -177,7 +176,7 @@ func about(s *monitor.Snapshot) string {
 
 func known(n monitor.Number) bool { return !math.IsNaN(float64(n)) }
 
-// latest are the newest figures, the most telling first.
+// latest returns the newest figures, the most telling first.
 func latest(s *monitor.Snapshot) (parts []string) {
 	l := &s.Latest
 	add := func(ok bool, format string, args ...any) {
@@ -212,7 +211,7 @@ func peakName(s *monitor.Snapshot) string {
 	return "peak"
 }
 
-// evaluation is the last one, with the best where it is another.
+// evaluation shows the last evaluation, and the best if it is another one.
 func evaluation(s *monitor.Snapshot) string {
 	n := len(s.Evaluations)
 	if n == 0 {
@@ -238,7 +237,7 @@ func evaluation(s *monitor.Snapshot) string {
 	return text
 }
 
-// drawNotices shows alerts and advice above the log, in a fifth of what is left.
+// drawNotices shows alerts and advice above the log, in a fifth of the remaining space.
 func (m Model) drawNotices(c *canvas, s *shown, top, bottom int) int {
 	room := (bottom - top) / 5
 	if m.opts.Once {
@@ -275,7 +274,7 @@ type notice struct {
 	more  bool // there are more
 }
 
-// notices are alerts and advice in lines.
+// notices returns alerts and advice as lines.
 func notices(s *monitor.Snapshot, width int) (lines []notice) {
 	add := func(look style, text string) {
 		for _, l := range wrap(text, width-1, 2) {
@@ -354,7 +353,7 @@ func (m Model) drawMessages(c *canvas, s *shown, a area) {
 	}
 }
 
-// drawPlots shows as many panels as there is room for, the chosen one among them.
+// drawPlots shows as many panels as fit, the chosen one among them.
 func (m Model) drawPlots(c *canvas, a area) {
 	plots := m.plots()
 	if a.h < 3 {
@@ -390,7 +389,7 @@ func (m Model) drawPlots(c *canvas, a area) {
 	}
 }
 
-// grid is how many columns and rows of panels there are: all of them where there is
+// grid returns how many columns and rows of panels there are: all of them if there is
 // room, in an aspect ratio in which a curve is easy to read.
 func grid(n, w, h int) (columns, rows int) {
 	columns, rows = clamp(w/panelWidth, 1, 5), clamp(h/panelHeight, 1, 5)
@@ -410,7 +409,7 @@ func grid(n, w, h int) (columns, rows int) {
 
 func clamp(x, low, high int) int { return min(max(x, low), high) }
 
-// drawKeys is the last line: what keys do, and what was asked for with them.
+// drawKeys draws the last line: what keys do, and what was selected with them.
 func (m Model) drawKeys(c *canvas, y int) {
 	var on []string
 	add := func(is bool, text string) {

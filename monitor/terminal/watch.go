@@ -8,12 +8,11 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// costShare bounds the cost of watching: after each look comes a pause of so many
+// costShare bounds the cost of watching: each look is followed by a pause of costShare
 // times its duration.
 const costShare = 200
 
-// unchanged is how often the times in a snapshot are refreshed where nothing was
-// written.
+// unchanged is how often the times in a snapshot are refreshed while nothing is written.
 const unchanged = 5 * time.Second
 
 // Watcher reads runs for a screen. Any goroutine may use it.
@@ -23,7 +22,7 @@ type Watcher struct {
 	machine *monitor.Machine // nil: runs are watched
 	frame   Frame
 	view    monitor.View
-	rest    time.Time // no look before it, unless another view is requested
+	rest    time.Time // no look before then, unless another view is requested
 	looked  time.Time
 	stale   bool // something was written that the frame does not show
 }
@@ -31,15 +30,15 @@ type Watcher struct {
 // WatchRuns watches runs.
 func WatchRuns(runs ...*monitor.Run) *Watcher { return &Watcher{runs: runs} }
 
-// WatchMachine watches the machine alone.
+// WatchMachine watches only the machine.
 func WatchMachine(m *monitor.Machine) *Watcher { return &Watcher{machine: m} }
 
-// Look reads what is new. Where nothing is, that costs a stat of each file.
+// Look reads what is new. If nothing is, that costs a stat of each file.
 func (w *Watcher) Look(v monitor.View) (f Frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer func() {
-		// A bug here must not leave the terminal as the screen had it.
+		// A bug here must not leave the terminal in the screen's mode.
 		if e := recover(); e != nil {
 			f = Frame{Now: time.Now(), Err: monitor.Printable(fmt.Sprint(e)), News: true}
 		}
@@ -50,7 +49,7 @@ func (w *Watcher) Look(v monitor.View) (f Frame) {
 		return Frame{Now: now, Runs: []*monitor.Snapshot{w.machine.Snapshot(now, v)}, News: true}
 	}
 	for _, r := range w.runs {
-		news, _ := r.Poll() // a folder that is gone says so in its snapshot
+		news, _ := r.Poll() // a missing folder shows in its snapshot
 		w.stale = w.stale || news
 	}
 	old := w.stale || now.Sub(w.looked) >= unchanged
@@ -68,7 +67,7 @@ func (w *Watcher) Look(v monitor.View) (f Frame) {
 	return f
 }
 
-// Over reports whether every run of a frame ended.
+// Over reports whether every run of a frame has ended.
 func (f *Frame) Over() bool {
 	for _, s := range f.Runs {
 		if !s.State.Over() && s.State != monitor.Gone {

@@ -8,11 +8,11 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// curve is a series whose JSON is quick to write: y has seven digits, more than a pixel
+// curve is a series whose JSON is quick to write: y has seven digits, more than pixels
 // can show.
 type curve struct{ monitor.Series }
 
-// drawn are the series that have points.
+// drawn returns the series that have points.
 func drawn(list []monitor.Series) (out []curve) {
 	for _, s := range list {
 		if len(s.X) > 0 {
@@ -22,7 +22,7 @@ func drawn(list []monitor.Series) (out []curve) {
 	return out
 }
 
-// MarshalJSON writes what the series itself would, but for digits.
+// MarshalJSON writes what the series itself would, with fewer digits.
 func (c curve) MarshalJSON() ([]byte, error) {
 	out := make([]byte, 0, 200+20*len(c.X))
 	for _, f := range []struct {
@@ -42,7 +42,7 @@ func (c curve) MarshalJSON() ([]byte, error) {
 	return append(out, "]}"...), nil
 }
 
-// numbers writes a list; what is not finite is null.
+// numbers writes a list; numbers that are not finite are null.
 func numbers(out []byte, list []monitor.Number, as func(x float64) float64) []byte {
 	for i, x := range list {
 		if i > 0 {
@@ -57,7 +57,7 @@ func numbers(out []byte, list []monitor.Number, as func(x float64) float64) []by
 	return out
 }
 
-// rounded is x with seven digits.
+// rounded returns x with seven digits.
 func rounded(x float64) float64 {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return x

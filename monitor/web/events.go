@@ -20,7 +20,7 @@ type cursor struct {
 	Runs map[string]place `json:"r"`
 }
 
-// place is what a page has of a run.
+// place is what a page has of one run.
 type place struct {
 	monitor.Cursor
 	Head uint32 `json:"h"`
@@ -36,8 +36,8 @@ func (c *cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// readCursor reads what String writes. An invalid one is the beginning: a page that
-// has nothing loses nothing.
+// readCursor reads what String writes. An invalid cursor is treated as the beginning: the
+// page gets everything again.
 func readCursor(text string) *cursor {
 	c := &cursor{}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
@@ -50,11 +50,10 @@ func readCursor(text string) *cursor {
 	return c
 }
 
-// update is an event: what is new of a run.
+// update is an event: what is new in a run.
 type update struct {
 	ID string `json:"id"`
-	// Reset means that what the page has is void: series, evaluations and log start
-	// over.
+	// Reset means that the page's data is void: series, evaluations and log start over.
 	Reset bool          `json:"reset,omitempty"`
 	Head  *head         `json:"head,omitempty"`
 	Info  *monitor.Info `json:"info,omitempty"`
@@ -76,18 +75,18 @@ func (u *update) empty() bool {
 	return !u.Reset && u.Head == nil && u.Info == nil && u.Text == nil && len(u.Series) == 0 && len(u.Machine) == 0 && len(u.Evaluations) == 0 && len(u.Log) == 0
 }
 
-// The bounds of a page.
+// Bounds of a page.
 const (
 	minWidth, maxWidth = 50, 4000
 	logLines           = 200
 	shownEvaluations   = 200
 	keepAlive          = 15 * time.Second
 	writeTimeout       = 20 * time.Second
-	maxPages           = 64 // that are open at once
-	crowd              = 8  // runs; of more, each has fewer points
+	maxPages           = 64 // open at once
+	crowd              = 8  // runs; if there are more, each gets fewer points
 )
 
-// update is what a page with this cursor lacks, and the cursor that it has then.
+// update returns what a page with this cursor lacks, and its cursor afterwards.
 func (h *hub) update(e entry, have place, width int) (u *update, then place) {
 	u = &update{ID: e.ID}
 	x := h.head(e.run)
@@ -111,7 +110,7 @@ func (h *hub) update(e entry, have place, width int) (u *update, then place) {
 	return u, then
 }
 
-// events sends a page what it lacks, for as long as it is open.
+// events sends a page what it lacks, as long as it is open.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	width, err := wholeOf(r.URL.Query(), "width", 600, minWidth, maxWidth)
 	if err != nil {
@@ -186,7 +185,7 @@ func (s *Server) send(out *eventWriter, have *cursor, width int) {
 	out.flush()
 }
 
-// eventWriter writes server-sent events. A page that does not read is disconnected.
+// eventWriter writes server-sent events. A page that stops reading is disconnected.
 type eventWriter struct {
 	w   http.ResponseWriter
 	to  *http.ResponseController
@@ -203,7 +202,7 @@ func (o *eventWriter) text(text string) {
 }
 
 func (o *eventWriter) event(name string, c *cursor, v any) {
-	raw, err := json.Marshal(v) // JSON has no line break within
+	raw, err := json.Marshal(v) // JSON contains no line break
 	if o.err == nil {
 		o.err = err
 	}
@@ -218,8 +217,8 @@ func (o *eventWriter) flush() {
 	}
 }
 
-// series answers with a range of runs, for a zoom: run=ID ..., width, from and to in
-// updates, begin and end in seconds since 1970.
+// series answers with a range of several runs, for a zoom: run=ID ..., width, from and to
+// in updates, begin and end in seconds since 1970.
 func (s *Server) series(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	width, err := wholeOf(q, "width", 600, minWidth, maxWidth)

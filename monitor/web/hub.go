@@ -23,13 +23,13 @@ type hub struct {
 	now   func() time.Time
 
 	mu     sync.Mutex
-	open   map[string]*monitor.Run // by path, of those that are there
-	failed map[string]string       // by path, why it is not
+	open   map[string]*monitor.Run // by path, of those that exist
+	failed map[string]string       // by path, why it cannot be shown
 	heads  map[*monitor.Run]*head
 	news   chan struct{} // closed when something is new
 }
 
-// entry is a run that is shown, or a path where none is yet.
+// entry is a run that is shown, or a path at which there is none yet.
 type entry struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -39,8 +39,8 @@ type entry struct {
 	run *monitor.Run
 }
 
-// head is what a page shows of a run as of now, which is sent again as a whole when
-// it changes.
+// head is what a page shows of a run's current state; it is sent again as a whole when it
+// changes.
 type head struct {
 	*monitor.Snapshot
 	Info    *monitor.Info `json:"info,omitempty"` // sent by itself, as it seldom changes
@@ -49,12 +49,12 @@ type head struct {
 	at      time.Time
 	sum     uint32
 	infoSum uint32
-	text    string // that its language model wrote
+	text    string // written by its language model
 	textSum uint32
 }
 
-// stale is the age at which a head is rebuilt though nothing was written: a dead run
-// shows by its silence.
+// stale is the age at which a head is rebuilt although nothing was written: silence is
+// how a dead run shows.
 const stale = 15 * time.Second
 
 func newHub(paths []string, now func() time.Time) *hub {
@@ -82,7 +82,7 @@ func (h *hub) follow(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// poll reads what was written and wakes whoever waits.
+// poll reads what was written and wakes waiting pages.
 func (h *hub) poll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,7 +93,7 @@ func (h *hub) poll() {
 			changed = h.try(path) || changed
 			continue
 		}
-		news, _ := r.Poll() // a run that is gone shows it in its state
+		news, _ := r.Poll() // a missing run shows it in its state
 		for _, x := range r.Each() {
 			if old := h.heads[x]; news || old != nil && h.now().Sub(old.at) >= stale {
 				changed = true
@@ -108,7 +108,7 @@ func (h *hub) poll() {
 	}
 }
 
-// try opens a run that was not there.
+// try opens a run that did not exist before.
 func (h *hub) try(path string) (changed bool) {
 	r, err := monitor.Open(path)
 	if err == nil {
@@ -125,15 +125,15 @@ func (h *hub) try(path string) (changed bool) {
 	return changed
 }
 
-// wait gives a channel that is closed when something is new.
+// wait returns a channel that is closed when something is new.
 func (h *hub) wait() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.news
 }
 
-// entries are the runs that are shown, and the paths where none is. Call it with mu
-// locked.
+// entries returns the runs that are shown, and the paths at which there is none. Call it
+// with mu locked.
 func (h *hub) entries() (out []entry) {
 	names := map[string]int{}
 	for _, path := range h.paths {
@@ -158,13 +158,13 @@ func (h *hub) entries() (out []entry) {
 			out[i].Name = out[i].Path
 		}
 	}
-	return out[max(0, len(out)-maxRuns):] // the newest
+	return out[max(0, len(out)-maxRuns):] // the newest ones
 }
 
 // maxRuns bounds what one page shows, and so the length of its cursor.
 const maxRuns = 64
 
-// named is the last part of a path, as text.
+// named returns the last part of a path, as text.
 func named(path string) string {
 	if path == "." || path == ".." {
 		if whole, err := filepath.Abs(path); err == nil {
@@ -174,7 +174,7 @@ func named(path string) string {
 	return cmp.Or(monitor.Printable(filepath.Base(path)), "?")
 }
 
-// idOf names a run in addresses and cursors, after a restart too.
+// idOf returns a run's name in addresses and cursors, which survives a restart.
 func idOf(path string) string {
 	if whole, err := filepath.Abs(path); err == nil {
 		path = whole
@@ -185,7 +185,7 @@ func idOf(path string) string {
 
 var errNoRun = errors.New("no such run is shown")
 
-// with calls f with the run of an ID.
+// with calls f with the run that has an ID.
 func (h *hub) with(id string, f func(e entry)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *hub) with(id string, f func(e entry)) error {
 	return errNoRun
 }
 
-// head is that of a run. Call it with mu locked.
+// head returns the head of a run. Call it with mu locked.
 func (h *hub) head(r *monitor.Run) *head {
 	if x := h.heads[r]; x != nil {
 		return x

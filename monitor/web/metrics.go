@@ -26,14 +26,14 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	}
 	s.hub.mu.Unlock()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(e.bytes()) // a client that is gone cannot be reached
+	_, _ = w.Write(e.bytes()) // a disconnected client cannot be reached
 }
 
-// exposition is a text of metrics, a family after the other.
+// exposition is the text of the metrics, one family after the other.
 type exposition struct {
 	order []*family
 	at    map[string]*family
-	run1  string // that is being added
+	run1  string // being added
 }
 
 type family struct {
@@ -86,7 +86,7 @@ func (e *exposition) gauge(name, help string, value float64, labels ...string) {
 	e.add(name, "gauge", help, value, labels...)
 }
 
-// known adds a figure unless it is not known.
+// known adds a figure if it is known.
 func (e *exposition) known(name, help string, value float64) {
 	if !math.IsNaN(value) && !math.IsInf(value, 0) {
 		e.gauge(name, help, value)

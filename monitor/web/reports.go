@@ -19,19 +19,19 @@ type page struct {
 	Picture bool   `json:"picture,omitempty"`
 }
 
-// The files that are shown as reports, where they are, and how many.
+// Bound on the files that are shown as reports.
 const maxReports = 50
 
 var reportPlaces = []string{"*.html", "*.svg", "*.png", "report/*.html", "report/*.svg", "report/*.png", "eval/*/*.html", "eval/*/*.svg", "eval/*/*.png"}
 
 var contentTypes = map[string]string{".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png"}
 
-// reportsOf are the reports in a run directory, the newest evaluation first. A link that
-// leads out of it is ignored.
+// reportsOf returns the reports in a run directory, the newest evaluation first. A link
+// that leads out of it is ignored.
 func reportsOf(dir string) (out []page) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil // a run that is gone shows it in its state
+		return nil // a missing run shows it in its state
 	}
 	defer func() { _ = root.Close() }() // nothing to lose
 	for _, pattern := range reportPlaces {
@@ -49,7 +49,7 @@ func reportsOf(dir string) (out []page) {
 	return out[:min(len(out), maxReports)]
 }
 
-// readIn reads a file of a run directory, nil where it cannot be read.
+// readIn reads a file of a run directory; nil if it cannot be read.
 func readIn(dir, name string, most int64) []byte {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -66,13 +66,13 @@ func readIn(dir, name string, most int64) []byte {
 	return raw
 }
 
-// report answers with a report of a run: /report/ID/NAME. It is a page of its own
-// without scripts, and of another origin than this one.
+// report answers with a report of a run: /report/ID/NAME. It is a separate page without
+// scripts, in an origin of its own.
 func (s *Server) report(w http.ResponseWriter, r *http.Request) {
 	id, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/report/"), "/")
 	var raw []byte
 	err := s.hub.with(id, func(e entry) {
-		// The name is one of the list, so it leads nowhere else.
+		// The name is in the list, so it leads nowhere else.
 		if slices.ContainsFunc(s.hub.head(e.run).Reports, func(p page) bool { return p.Name == name }) {
 			raw = readIn(e.run.Path(), name, regular.Text)
 		}
@@ -83,14 +83,14 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Security-Policy", "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; frame-ancestors 'none'")
 	w.Header().Set("Content-Type", contentTypes[filepath.Ext(name)])
-	_, _ = w.Write(raw) // a page that went away needs no answer
+	_, _ = w.Write(raw) // a closed page needs no answer
 }
 
-// maxWritten bounds the text that is shown of what a model wrote.
+// maxWritten bounds how much of a model's text is shown.
 const maxWritten = 64 << 10
 
-// writtenText is what the language model of a run wrote at its end, line by line without
-// what a page would interpret; empty where it wrote nothing.
+// writtenText returns what the language model of a run wrote at its end, line by line,
+// without anything a page would interpret; empty if it wrote nothing.
 func writtenText(dir string) string {
 	raw := readIn(dir, monitor.TextFile, maxWritten)
 	lines := strings.Split(string(raw), "\n")

@@ -21,10 +21,10 @@ import (
 	"github.com/snug-ml/snug/internal/access"
 )
 
-// Options are what is shown, and to whom.
+// Options say what is shown, and to whom.
 type Options struct {
-	// Runs are run directories, or folders of them. One that is not there yet is
-	// shown as soon as it is.
+	// Runs are run directories, or folders of them. One that does not exist yet is shown
+	// as soon as it does.
 	Runs []string
 	// Token, when set, must come with every request: as "Authorization: Bearer
 	// TOKEN", or by the cookie that the page's form sets. Without one, requests
@@ -72,7 +72,7 @@ func New(opt Options) *Server {
 	return s
 }
 
-// Missing says why runs that were asked for cannot be shown yet.
+// Missing says why requested runs cannot be shown yet.
 func (s *Server) Missing() (why []string) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -106,8 +106,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// policy lets the page use its own files and nothing else: no script and no style
-// within it, and no text that becomes HTML.
+// policy lets the page use its own files and nothing else: no inline script or style, and
+// no text that becomes HTML.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // ServeHTTP implements http.Handler.
@@ -159,14 +159,15 @@ func (s *Server) allowed(r *http.Request) bool {
 	return err == nil && access.Equal(c.Value, s.secret())
 }
 
-// askToken answers with the form for the token, which may have been wrong before.
+// askToken answers with the form for the token, wrong says that the previous one was
+// wrong.
 func (s *Server) askToken(w http.ResponseWriter, wrong bool) {
 	w.Header().Set("Content-Type", staticTypes[".html"])
 	w.WriteHeader(http.StatusUnauthorized)
-	_ = loginPage.Execute(w, wrong) // a page that went away needs no answer
+	_ = loginPage.Execute(w, wrong) // a closed page needs no answer
 }
 
-// login takes the token from the form and gives the cookie.
+// login takes the token from the form and sets the cookie.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 8<<10)
 	if s.opt.Token != "" && !access.Equal(strings.TrimSpace(r.PostFormValue("token")), s.opt.Token) {
@@ -198,7 +199,7 @@ func (s *Server) show(w http.ResponseWriter, status int, name string) {
 	}
 	w.Header().Set("Content-Type", staticTypes[path.Ext(name)])
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // a page that went away needs no answer
+	_, _ = w.Write(raw) // a closed page needs no answer
 }
 
 // reply answers with a value as JSON.

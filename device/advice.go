@@ -12,10 +12,10 @@ type Range struct {
 	n          int
 }
 
-// Add takes one more value in.
+// Add adds a value.
 func (r *Range) Add(x float64) { r.AddMean(x, 1) }
 
-// AddMean takes in the mean of n values.
+// AddMean adds the mean of n values.
 func (r *Range) AddMean(x float64, n int) {
 	if r.n == 0 || x > r.Peak {
 		r.Peak = x
@@ -28,18 +28,18 @@ func (r *Range) AddMean(x float64, n int) {
 type Summary struct {
 	Samples int
 
-	Device      string  // name to print
+	Device      string  // name for printing
 	Utilization Range   // percent of the device: of its threads on a CPU, of its time on a GPU
 	Memory      Range   // bytes in use: of this process, or of the GPU
-	MemoryTotal int64   // bytes there are for it
+	MemoryTotal int64   // bytes available to it
 	ProcessCPU  Range   // percent of one processor
 	MachineCPU  Range   // percent of all processors
-	Processors  int     // that the machine has
+	Processors  int     // of the machine
 	DataWait    float64 // share of the run's time in which the step waited for input, 0 to 1
 	SaveWait    float64 // share in which it waited for a checkpoint
 
 	BatchSize, Accumulation, DataWorkers int       // as configured
-	Used, Best                           Precision // what the run computes in and what the device does fastest
+	Used, Best                           Precision // what the run computes in, and the device's fastest
 	// Next is the plan with the next larger micro-batch; nil: there is none, and what
 	// fits is estimated from the memory in use.
 	Next *NextBatch
@@ -55,25 +55,25 @@ type NextBatch struct {
 	Fits         bool  `json:"fits"`
 }
 
-// Advice is one thing to do and the measurement that it rests on.
+// Advice is one thing to do and the measurement behind it.
 type Advice struct {
 	Do      string `json:"do"`
 	Because string `json:"because"`
 }
 
-// The limits of the rules, in percent.
+// Limits of the rules, in percent.
 const (
 	waiting     = 5  // of the time: more waiting than this is worth removing
 	idle        = 50 // utilization below which the device is starved
 	busy        = 80 // utilization above which it is well used
-	roomy       = 30 // memory below which the micro-batch may double without looking
+	roomy       = 30 // memory below which the micro-batch may double without checking
 	crowded     = 90 // memory above which the next surprise does not fit
 	intruders   = 25 // of the machine's processors busy with other programs
 	enoughToSay = 3  // samples
 )
 
-// Advise turns a summary into advice, the most rewarding first. It only says what the figures show:
-// no samples, no advice; nothing to gain, one line saying that.
+// Advise turns a summary into advice, the most rewarding first. It only says what the figures
+// show: no advice without samples, and a single line if there is nothing to gain.
 func Advise(s Summary) []Advice {
 	if s.Samples < enoughToSay {
 		return nil
@@ -146,8 +146,8 @@ func Advise(s Summary) []Advice {
 	return all
 }
 
-// AdviseMachine gives advice before anything trains on a machine, from how busy all its processors
-// were on average, and how much of its memory is left; none where nothing is in the way.
+// AdviseMachine gives advice before anything trains on a machine, from how busy all its
+// processors were on average, and how much of its memory is left; none if nothing is in the way.
 func AdviseMachine(samples int, busyPercent float64, processors int, available, total int64) []Advice {
 	if samples < enoughToSay {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// An armCore is what a core of arm64 says of itself in MIDR_EL1: who made it, and which
-// it is of theirs.
+// An armCore identifies a core of arm64 by MIDR_EL1: its implementer, and which of the
+// implementer's cores it is.
 type armCore struct{ implementer, part int }
 
-// The implementers that have names of their own here.
+// Implementers that have names here.
 const (
 	arm       = 0x41
 	cavium    = 0x43
@@ -25,8 +25,8 @@ const (
 	ampere    = 0xc0
 )
 
-// armCores are the names of cores, by the numbers that their makers and Linux give.
-// Apple's are those of the processor, whose fast and slow cores have different numbers.
+// armCores are the names of cores, by the numbers assigned by their makers and Linux. For
+// Apple they name the processor, whose fast and slow cores have different numbers.
 var armCores = map[armCore]string{
 	{arm, 0xd03}: "Cortex-A53", {arm, 0xd04}: "Cortex-A35", {arm, 0xd05}: "Cortex-A55", {arm, 0xd07}: "Cortex-A57",
 	{arm, 0xd08}: "Cortex-A72", {arm, 0xd09}: "Cortex-A73", {arm, 0xd0a}: "Cortex-A75", {arm, 0xd0b}: "Cortex-A76",
@@ -60,8 +60,8 @@ var gravitons = map[armCore]string{
 	{arm, 0xd08}: "AWS Graviton", {arm, 0xd0c}: "AWS Graviton2", {arm, 0xd40}: "AWS Graviton3", {arm, 0xd4f}: "AWS Graviton4",
 }
 
-// armName names the kinds of cores in the text of /proc/cpuinfo on a machine of the vendor
-// that its firmware gives, the most frequent first; "" if the text has none.
+// armName names the kinds of cores in the text of /proc/cpuinfo on a machine whose
+// firmware names the vendor, the most frequent first; "" if the text has none.
 func armName(cpuinfo, vendor string) string {
 	var names []string
 	count := map[string]int{}
@@ -84,7 +84,7 @@ func armName(cpuinfo, vendor string) string {
 	return strings.Join(names, " and ")
 }
 
-// name is what people call the core, or its numbers where nobody told.
+// name returns the common name of the core, or its numbers if it has none here.
 func (c armCore) name(vendor string) string {
 	name, ok := armCores[c]
 	if !ok {

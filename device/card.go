@@ -16,10 +16,10 @@ func (c Capability) AtLeast(major, minor int) bool {
 	return c.Major > major || c.Major == major && c.Minor >= minor
 }
 
-// Rate is a speed in FLOP/s (a multiply-add is two) of dense matmuls with fp32 sums.
+// Rate is the speed of dense matmuls with fp32 sums, in FLOP/s (a multiply-add is two).
 type Rate struct {
 	Peak      float64 // specification; 0: the hardware does not have this format
-	Sustained float64 // large matmuls back to back, as measured in public; 0: no measurement known to us
+	Sustained float64 // large matmuls back to back, as published; 0: no known measurement
 	// BySize are measurements of smaller matmuls, in ascending order; without any, all
 	// run at the same speed.
 	BySize []Sized
@@ -31,9 +31,8 @@ type Sized struct {
 	FLOPs float64
 }
 
-// Of is the speed, in FLOP/s, of a matmul that takes work FLOPs on a card whose large
-// ones run at the given speed. Between measurements it follows the logarithm of the
-// work.
+// Of is the speed, in FLOP/s, of a matmul of work FLOPs on a card whose large matmuls run
+// at the given speed. Between measurements it follows the logarithm of the work.
 func (r Rate) Of(work, large float64) float64 {
 	if len(r.BySize) == 0 {
 		return large
@@ -56,7 +55,7 @@ const largest = 4096
 
 func (s Sized) work() float64 { return 2 * math.Pow(float64(s.N), 3) }
 
-// Card is one model of GPU.
+// Card is a GPU model.
 type Card struct {
 	Name       string // short, for instance "T4"
 	Product    string // as the driver names it
@@ -67,16 +66,16 @@ type Card struct {
 	Watts      int // board power limit
 
 	Memory int64 // bytes, as nvidia-smi shows it
-	Usable int64 // bytes, the total that CUDA reports to a program, before any context
-	// MeasuredContext is what a process takes of it before its first allocation, in
-	// bytes; 0: no measurement known to us.
+	Usable int64 // bytes, the total that CUDA reports to a program before any context
+	// MeasuredContext is how much of it a process takes before its first allocation, in
+	// bytes; 0: no known measurement.
 	MeasuredContext int64
 
 	Bandwidth          float64 // bytes/s, specification
-	SustainedBandwidth float64 // bytes/s, measured on large arrays; 0: no measurement known to us
-	RowBandwidth       float64 // bytes/s, measured on norms and softmax; 0: no measurement known to us
-	// HostIn and HostOut are bytes/s, measured, of copies from and to page-locked memory of the host;
-	// 0: no measurement known to us.
+	SustainedBandwidth float64 // bytes/s, measured on large arrays; 0: no known measurement
+	RowBandwidth       float64 // bytes/s, measured on norms and softmax; 0: no known measurement
+	// HostIn and HostOut are the measured speeds, in bytes/s, of copies from and to pinned memory
+	// of the host; 0: no known measurement.
 	HostIn, HostOut float64
 
 	FP32, TF32, FP16, BF16 Rate
@@ -88,8 +87,8 @@ type Card struct {
 // on a card without a measurement: 0.5 to 0.8 GB are reported for training processes.
 const contextEstimate = 512 * mib
 
-// Context is what a driver context with its modules and libraries needs, in bytes, and
-// whether that was measured.
+// Context returns what a driver context with its modules and libraries needs, in bytes,
+// and whether that was measured.
 func (c *Card) Context() (bytes int64, measured bool) {
 	if c.MeasuredContext > 0 {
 		return c.MeasuredContext, true
@@ -102,17 +101,17 @@ func (c *Card) Context() (bytes int64, measured bool) {
 // differences between drivers in the total that they report.
 const DriverFloor = 256 * mib
 
-// Budget is what a program's arena may take of this card, in bytes.
+// Budget is how much of this card a program's arena may take, in bytes.
 func (c *Card) Budget() int64 {
 	context, _ := c.Context()
 	return c.Usable - context - DriverFloor
 }
 
-// Unlisted is a card that the table lacks, from what its driver reports: the clock in
-// Hz, the bandwidth in bytes/s. Its rates are those of its generation's
+// Unlisted returns a card that the table lacks, from what its driver reports: the clock
+// in Hz, the bandwidth in bytes/s. Its rates are those of its generation's
 // multiprocessors at that clock.
 func Unlisted(product string, cap Capability, sms int, memory int64, clock, bandwidth float64) *Card {
-	lanes, tensor := 128.0, 512.0 // fp32 lanes and fp16 multiply-adds with fp32 sums, of a multiprocessor and clock
+	lanes, tensor := 128.0, 512.0 // per multiprocessor and clock: fp32 lanes, and fp16 multiply-adds with fp32 sums
 	switch {
 	case !cap.AtLeast(8, 0):
 		lanes = 64
@@ -147,15 +146,15 @@ func (c *Card) Rate(p Precision) Rate {
 	return Rate{}
 }
 
-// The shares of the specification assumed where no measurement is known: well-tuned matmuls and
-// streaming kernels reach about this on cards that are not held down by their power limit.
+// Shares of the specification that are assumed without a known measurement: well-tuned matmuls
+// and streaming kernels reach about this on cards that are not held down by their power limit.
 const (
 	AssumedGEMMShare      = 0.7
 	AssumedBandwidthShare = 0.85
 )
 
 // MatmulRate is the speed to expect of large matmuls, in FLOP/s, and whether that is a
-// measurement (else AssumedGEMMShare of the peak).
+// measurement (otherwise AssumedGEMMShare of the peak).
 func (c *Card) MatmulRate(p Precision) (flops float64, measured bool) {
 	r := c.Rate(p)
 	if r.Sustained > 0 {
@@ -164,8 +163,8 @@ func (c *Card) MatmulRate(p Precision) (flops float64, measured bool) {
 	return AssumedGEMMShare * r.Peak, false
 }
 
-// Streaming is the memory bandwidth to expect, in bytes/s, and whether that is a measurement (else
-// AssumedBandwidthShare of the specification).
+// Streaming is the memory bandwidth to expect, in bytes/s, and whether that is a measurement
+// (otherwise AssumedBandwidthShare of the specification).
 func (c *Card) Streaming() (bytes float64, measured bool) {
 	if c.SustainedBandwidth > 0 {
 		return c.SustainedBandwidth, true
@@ -174,7 +173,7 @@ func (c *Card) Streaming() (bytes float64, measured bool) {
 }
 
 // RowStreaming is the memory bandwidth to expect of norms and softmax, in bytes/s: as
-// measured, else that of streaming.
+// measured, otherwise that of streaming.
 func (c *Card) RowStreaming() float64 {
 	if c.RowBandwidth > 0 {
 		return c.RowBandwidth

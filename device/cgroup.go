@@ -10,7 +10,7 @@ import (
 )
 
 // cgroup lists the folders whose limits bind this process, innermost first: its own control group
-// and all above it, in version 2 (one tree) or version 1 (one tree per controller).
+// and all its ancestors, in version 2 (one tree) or version 1 (one tree per controller).
 type cgroup struct {
 	unified      []string
 	cpu, memory1 []string
@@ -58,7 +58,7 @@ func upwards(mount, at string) []string {
 	return append(dirs, mount)
 }
 
-// cpuQuota is the tightest CPU limit in processors; 0 means none.
+// cpuQuota returns the tightest CPU limit in processors; 0 means none.
 func (c cgroup) cpuQuota() float64 {
 	quota := math.Inf(1)
 	for _, dir := range c.unified {
@@ -89,9 +89,9 @@ func (c cgroup) cpuQuota() float64 {
 	return quota
 }
 
-// memory is the tightest memory limit and what is charged against it, in bytes; 0 means
-// none. File pages that the kernel drops under pressure (inactive_file) do not count as
-// used.
+// memory returns the tightest memory limit and what is charged against it, in bytes; 0
+// means none. File pages that the kernel drops under pressure (inactive_file) do not
+// count as used.
 func (c cgroup) memory() (limit, used int64) {
 	for _, g := range c.memoryFiles() {
 		n, ok := readInt(g.limit)
@@ -107,7 +107,7 @@ func (c cgroup) memory() (limit, used int64) {
 	return limit, used
 }
 
-// noLimit: version 1 says "no limit" by the largest number of whole pages.
+// noLimit: version 1 expresses "no limit" as the largest number of whole pages.
 const noLimit = 1 << 60
 
 type memoryFiles struct{ limit, usage, stat string }

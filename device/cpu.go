@@ -20,11 +20,11 @@ type CPU struct {
 	Model   string // as the processor names itself
 	Logical int    // processors of the machine that are online
 	Allowed int    // processors in this process's affinity mask
-	// Processors are their numbers; nil where the system has no such mask.
+	// Processors are their numbers; nil if the system has no such mask.
 	Processors []int
 	Cores      int     // physical cores among the allowed ones (two threads of a core share its multipliers)
 	Quota      float64 // the cgroup's CPU limit in processors; 0: none
-	Threads    int     // worker threads that pay: the cores, but not more than the quota, at least 1
+	Threads    int     // worthwhile worker threads: the cores, but not more than the quota, at least 1
 
 	ISA        isa.Setting // the best kernels that this processor runs
 	AVX512BF16 bool        // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
@@ -96,7 +96,7 @@ func detectCPU(root string, quota float64) CPU {
 	allowed := allowedProcessors()
 	c.Processors = allowed
 	if allowed == nil {
-		// No affinity on this system: Go counted the processors at start.
+		// No affinity on this system: Go counted the processors at startup.
 		c.Allowed, c.Cores = runtime.NumCPU(), runtime.NumCPU()
 	} else {
 		c.Allowed, c.Cores = len(allowed), countCores(root, allowed)
@@ -104,13 +104,13 @@ func detectCPU(root string, quota float64) CPU {
 	c.Logical = max(c.Logical, c.Allowed)
 	c.Threads = c.Cores
 	if quota > 0 {
-		// More threads than whole processors of quota would be stopped together in each period.
+		// More threads than whole processors of quota would all be stopped in each period.
 		c.Threads = max(1, min(c.Threads, int(quota)))
 	}
 	return c
 }
 
-// features names what matters to numeric kernels.
+// features lists the features that matter to numeric kernels.
 func features() []string {
 	x, a := &cpu.X86, &cpu.ARM64
 	var names []string
@@ -133,8 +133,8 @@ func features() []string {
 	return names
 }
 
-// modelName reads the processor's name where cpuid has none (arm64): as the kernel gives
-// it, else by the numbers of its cores, else that of the board.
+// modelName reads the processor's name where cpuid has none (arm64): as the kernel
+// reports it, otherwise by the numbers of its cores, otherwise the name of the board.
 func modelName(root string) string {
 	text, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {
@@ -183,7 +183,7 @@ func parseList(s string) []int {
 	return all
 }
 
-// countCores counts the physical cores among these processors by the first of each one's siblings.
+// countCores counts the physical cores among these processors, by the first sibling of each.
 func countCores(root string, processors []int) int {
 	cores := map[int]bool{}
 	for _, n := range processors {

@@ -18,7 +18,7 @@ type Host struct {
 	Memory   Memory
 }
 
-// DetectHost looks at the machine now. What cannot be found out is left zero.
+// DetectHost examines the machine. What cannot be determined is left zero.
 func DetectHost() Host { return detectHost("/") }
 
 // detectHost reads /proc and /sys below root.
@@ -35,18 +35,18 @@ func detectHost(root string) Host {
 	return h
 }
 
-// Machine tells this machine from others: processes on it have the same text, also in containers.
+// Machine identifies this machine: all processes on it get the same text, even in containers.
 func Machine() string {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		return strings.TrimSpace(string(id))
 	}
-	name, _ := os.Hostname() // where there is none, every process says so
+	name, _ := os.Hostname() // without one, every process returns the same
 	return name
 }
 
-// Shared is the host as one of n processes that share it has it: its part of the threads
-// and of the memory. Where each was bound to processors of its own, as mpirun may do, these
-// are its part already.
+// Shared returns the host as it appears to one of n processes that share it: with its part
+// of the threads and of the memory. If each was bound to its own processors, as mpirun may
+// do, these are already its part.
 func (h Host) Shared(n int) Host {
 	if n <= 1 {
 		return h
@@ -60,7 +60,7 @@ func (h Host) Shared(n int) Host {
 	return h
 }
 
-// Memory is main memory in bytes; 0 means unknown, for the cgroup figures no limit.
+// Memory is main memory in bytes; 0 means unknown, or no limit for the cgroup figures.
 type Memory struct {
 	Total     int64 // of the machine
 	Available int64 // of the machine, without swapping (the kernel's estimate)
@@ -68,7 +68,7 @@ type Memory struct {
 	Used      int64 // charged to that cgroup, without what the kernel can drop at once
 }
 
-// Usable is the most that this process can ever have: Total or the cgroup's limit.
+// Usable returns the most that this process can ever have: Total or the cgroup's limit.
 func (m Memory) Usable() int64 {
 	if m.Limit > 0 && (m.Total == 0 || m.Limit < m.Total) {
 		return m.Limit
@@ -76,7 +76,7 @@ func (m Memory) Usable() int64 {
 	return m.Total
 }
 
-// Free is what this process can still take now.
+// Free returns what this process can still take now.
 func (m Memory) Free() int64 {
 	if m.Limit == 0 {
 		return m.Available
@@ -104,11 +104,11 @@ func detectMemory(root string, limits cgroup) Memory {
 	return m
 }
 
-// kilobytes finds "KEY 123 kB" in a /proc text and returns bytes; 0 if it is not there.
-// It allocates nothing.
+// kilobytes finds "KEY 123 kB" in a /proc text and returns bytes; 0 if it is missing. It
+// allocates nothing.
 func kilobytes(text []byte, key string) int64 { return field(text, key) * 1024 }
 
-// field finds "KEY   123" at the start of a line and returns the number; 0 if it is not there.
+// field finds "KEY   123" at the start of a line and returns the number; 0 if it is missing.
 func field(text []byte, key string) int64 {
 	for len(text) > 0 {
 		line := text
@@ -125,7 +125,7 @@ func field(text []byte, key string) int64 {
 	return 0
 }
 
-// number skips blanks, reads a decimal number and returns what follows it.
+// number skips blanks, reads a decimal number and returns the text after it.
 func number(text []byte) (n int64, rest []byte) {
 	i := 0
 	for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
@@ -138,8 +138,8 @@ func number(text []byte) (n int64, rest []byte) {
 	return n, text[i:]
 }
 
-// readInt reads a file with one number; ok is false if it has something else ("max") or cannot be
-// read.
+// readInt reads a file with one number; ok is false if it contains something else ("max") or
+// cannot be read.
 func readInt(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -16,9 +16,9 @@ func Cards() []*Card {
 	return all
 }
 
-// Lookup finds a card by its short name ("t4"), the name the driver gives ("Tesla T4")
-// or another usual name; case and separators do not matter. An unknown name is an error
-// that lists the nearest or all names.
+// Lookup finds a card by its short name ("t4"), the name the driver gives ("Tesla T4") or
+// another usual name; case and separators do not matter. An unknown name is an error that
+// lists the nearest name or all names.
 func Lookup(name string) (*Card, error) {
 	if c := match(name); c != nil {
 		return c, nil
@@ -51,7 +51,7 @@ func match(name string) *Card {
 	return nil
 }
 
-// cardKey drops what people and drivers may write or omit: case, separators, brand words.
+// cardKey drops what users and drivers may write or omit: case, separators, brand words.
 func cardKey(name string) string {
 	var key strings.Builder
 	for _, word := range strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" -_.", r) }) {

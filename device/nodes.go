@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Nodes are the processors that this process may use, by the part of the machine that has its own
-// memory (a NUMA node) or, where the memory is one, by socket. One list means that all are alike, nil
-// that the system tells nothing.
+// Nodes returns the processors that this process may use, by the part of the machine that has its
+// own memory (a NUMA node) or, if there is only one, by socket. One list means that all are
+// alike, nil that the system does not say.
 func Nodes() [][]int { return nodes("/", allowedProcessors()) }
 
 // nodes reads /sys below root.
 func nodes(root string, allowed []int) [][]int {
 	by := func(pattern string, node func(file string) (processors []int, of int)) (lists [][]int) {
-		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the pattern is right
+		files, _ := filepath.Glob(filepath.Join(root, pattern)) // fails only on a bad pattern
 		found := map[int][]int{}
 		for _, f := range files {
 			processors, of := node(f)

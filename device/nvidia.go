@@ -15,7 +15,7 @@ type NVIDIA struct {
 	Driver    string      // version of the kernel module; "" if none is loaded
 	Cards     []FoundCard // by bus address
 	Nodes     []string    // device files: /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/dxg (WSL)
-	Libraries []Library   // those a CUDA program uses, found or not
+	Libraries []Library   // those that a CUDA program uses, found or not
 }
 
 // FoundCard is one card in this machine.
@@ -36,8 +36,8 @@ type Library struct {
 	Seen []string // all matches, in search order
 }
 
-// NVIDIADriver is the version of the driver's kernel module; empty: none is loaded, or it
-// does not say.
+// NVIDIADriver returns the version of the driver's kernel module; empty if none is
+// loaded, or if it does not say.
 func NVIDIADriver() string { return driverVersion("/") }
 
 // DiscoverNVIDIA looks for cards and libraries.
@@ -67,7 +67,7 @@ func discoverNVIDIA(root string, env func(string) string) NVIDIA {
 }
 
 // driverVersion reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module 535.104.05 ...":
-// the first word that is made of numbers with dots.
+// the first word that consists of numbers and dots.
 func driverVersion(root string) string {
 	text, err := os.ReadFile(filepath.Join(root, "proc/driver/nvidia/version"))
 	if err != nil {
@@ -107,7 +107,7 @@ func parseInformation(text string) FoundCard {
 	return f
 }
 
-// wanted are the libraries of a CUDA program.
+// wanted are the libraries that a CUDA program uses.
 var wanted = []struct{ name, purpose string }{
 	{"libcuda.so", "the driver, needed for everything"},
 	{"libnvidia-ml.so", "utilization, power and clocks"},
@@ -169,7 +169,7 @@ func findLibraries(root string, env func(string) string) []Library {
 	return libraries
 }
 
-// relative gives the path as seen from root.
+// relative returns the path as seen from root.
 func relative(root, path string) string {
 	rel, err := filepath.Rel(root, path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // copy of them), sums and reductions are fp32 in every case.
 type Precision string
 
-// The precisions, by the names of the key training.mixed_precision.
+// The precisions, named as in the key training.mixed_precision.
 const (
 	Auto Precision = "auto" // the chip decides
 	FP32 Precision = "fp32"
@@ -43,9 +43,9 @@ func ParsePrecision(s string) (Precision, error) {
 // 8.
 func (p Precision) LossScaling() bool { return p == FP16 }
 
-// ChoosePrecision decides what a program for this chip computes in, and why, in one sentence. Auto
-// takes the chip's best; anything else is checked: what the hardware cannot multiply is an error
-// that names what it can.
+// ChoosePrecision decides what a program for this chip computes in, and says why in one sentence.
+// Auto takes the chip's best; anything else is checked: a precision that the hardware cannot
+// multiply is an error that names those it can.
 func ChoosePrecision(requested Precision, on Chip) (p Precision, reason string, err error) {
 	best, why := on.automatic()
 	switch requested {

@@ -8,15 +8,16 @@ import (
 	"time"
 )
 
-// Sample is one look at this process and the machine. What the system does not report is zero.
+// Sample is one look at this process and the machine. Figures that the system does not report
+// are zero.
 type Sample struct {
 	At time.Time
 
 	RSS     int64 // bytes of this process in memory
-	PeakRSS int64 // the most it ever was
+	PeakRSS int64 // its maximum so far
 
-	// CPU use since the sample before (the first: since NewSampler), or since the one
-	// before that where a stretch is shorter than a tenth of a second.
+	// CPU use since the previous sample (the first: since NewSampler), or since the one
+	// before that if the interval is shorter than a tenth of a second.
 	ProcessCPU float64 // percent of one processor: 200 is two processors busy
 	MachineCPU float64 // percent of all processors, every process counted
 
@@ -27,19 +28,19 @@ type Sample struct {
 	Load            float64
 }
 
-// Sampler takes samples. It keeps its files open and its buffer, so that a sample
+// Sampler takes samples. It keeps its files and its buffer open, so that a sample
 // allocates nothing. It is not safe for concurrent use.
 type Sampler struct {
 	self, status, machine, meminfo, load, cgroup *os.File
 
 	limit  int64
 	buffer [4096]byte
-	ask    func() usage // where the system answers calls, not in files of /proc; nil: it does
+	ask    func() usage // for systems that answer calls instead of having files in /proc; nil: it has the files
 
-	last, before cpuTime // what CPU use is measured from
+	last, before cpuTime // CPU use is measured from these
 }
 
-// usage is what a system says of this process and the machine when it is asked.
+// usage is what a system reports about this process and the machine when asked.
 type usage struct {
 	rss, peak        int64 // bytes
 	cpu              time.Duration
@@ -47,7 +48,7 @@ type usage struct {
 	load             float64
 }
 
-// cpuTime is what was used up to a moment, in ticks.
+// cpuTime is the CPU time used up to a moment, in ticks.
 type cpuTime struct {
 	at       time.Time
 	process  int64 // by this process
@@ -55,14 +56,14 @@ type cpuTime struct {
 	capacity int64 // of all processors, idle or not
 }
 
-// shortest is the least stretch of time that CPU use is told of: ten ticks. Within less
-// than one tick it would be nothing, or all, by chance.
+// shortest is the shortest interval for which CPU use is reported: ten ticks. Over less
+// than one tick it would be nothing, or everything, by chance.
 const shortest = 100 * time.Millisecond
 
 // ticksPerSecond is USER_HZ, the unit of CPU times in /proc: 100 on every Linux that Go supports.
 const ticksPerSecond = 100
 
-// NewSampler opens what this system has to offer; call Close when done.
+// NewSampler opens what this system offers; call Close when done.
 func NewSampler() *Sampler {
 	s := newSampler("/")
 	s.ask = askSystem
@@ -108,7 +109,7 @@ func (s *Sampler) Close() error {
 	return errors.Join(errs...)
 }
 
-// Sample looks now.
+// Sample takes a sample.
 func (s *Sampler) Sample() Sample {
 	x := Sample{CgroupLimit: s.limit}
 
@@ -145,24 +146,26 @@ func (s *Sampler) Sample() Sample {
 	return x
 }
 
-// cpuTime looks at the CPU time so far.
+// cpuTime reads the CPU time used so far.
 func (s *Sampler) cpuTime() cpuTime {
 	t := cpuTime{at: time.Now(), process: s.processTicks()}
 	t.busy, t.capacity = s.machineTicks()
 	return t
 }
 
-// read fills the buffer from the start of a /proc file, which makes the kernel write it again.
+// read fills the buffer from the start of a /proc file, which makes the kernel generate it
+// again.
 func (s *Sampler) read(f *os.File) []byte {
 	if f == nil {
 		return nil
 	}
-	n, _ := f.ReadAt(s.buffer[:], 0) // io.EOF is the rule
+	n, _ := f.ReadAt(s.buffer[:], 0) // io.EOF is normal
 	return s.buffer[:n]
 }
 
-// processTicks is what the system says when it is asked, or utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the
-// name, is in parentheses and may hold anything, so counting starts after the last one.
+// processTicks returns what the system reports when asked, or utime + stime, fields 14 and 15 of
+// /proc/self/stat. Field 2, the name, is in parentheses and may contain anything, so fields are
+// counted from the last parenthesis.
 func (s *Sampler) processTicks() int64 {
 	if s.ask != nil {
 		return int64(s.ask().cpu / (time.Second / ticksPerSecond))

@@ -12,7 +12,7 @@ import (
 // allowedProcessors: macOS has no affinity masks.
 func allowedProcessors() []int { return nil }
 
-// systemMemory is the machine's memory in bytes; 0 if unknown.
+// systemMemory returns the machine's memory in bytes; 0 if unknown.
 func systemMemory() int64 {
 	n, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {
@@ -21,7 +21,7 @@ func systemMemory() int64 {
 	return int64(n)
 }
 
-// systemRelease is that of the kernel; empty if unknown.
+// systemRelease returns the kernel's release; empty if unknown.
 func systemRelease() string {
 	release, err := unix.Sysctl("kern.osrelease")
 	if err != nil {
@@ -30,7 +30,7 @@ func systemRelease() string {
 	return release
 }
 
-// availableMemory is what could be given to a process: pages that are free and those of
+// availableMemory returns what could be given to a process: free pages and those of
 // files, which can be dropped. It is an estimate; 0 if unknown.
 func availableMemory() int64 {
 	pages := int64(0)
@@ -44,8 +44,8 @@ func availableMemory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// askSystem asks getrusage, sysctl and proc_info, which macOS has in place of /proc. What
-// other processes use of the processors is known to none of them.
+// askSystem asks getrusage, sysctl and proc_info, which macOS has instead of /proc. None
+// of them reports how other processes use the processors.
 var askSystem = func() usage {
 	u := usage{rss: residentSize(), total: systemMemory(), available: availableMemory(), load: loadAverage()}
 	var r unix.Rusage
@@ -56,7 +56,8 @@ var askSystem = func() usage {
 	return u
 }
 
-// loadAverage is that of the last minute: three numbers of fixed point, then what 1 is.
+// loadAverage returns the load of the last minute: three fixed-point numbers, then the
+// scale.
 func loadAverage() float64 {
 	raw, err := unix.SysctlRaw("vm.loadavg")
 	if err != nil || len(raw) < 24 {
@@ -69,8 +70,8 @@ func loadAverage() float64 {
 	return float64(binary.LittleEndian.Uint32(raw)) / float64(one)
 }
 
-// residentSize is the memory of this process: the second number of proc_taskinfo, as
-// <sys/proc_info.h> has it. 0 if the system answers otherwise.
+// residentSize returns the memory of this process: the second number of proc_taskinfo in
+// <sys/proc_info.h>. 0 if the system answers otherwise.
 func residentSize() int64 {
 	const pidInfo, taskInfo = 2, 4
 	var info [12]uint64 // 96 bytes

@@ -1,8 +1,9 @@
 package device
 
-// cards is the table. Peaks are the dense figures of NVIDIA's data sheets and architecture white papers, with
-// fp32 sums (GeForce cards run fp16 matmuls at half rate with them). Usable is total_memory as CUDA programs
-// printed it in public logs, the least seen; a T4 had 190 MiB more with the drivers of 2021.
+// cards is the table. Peaks are the dense figures of NVIDIA's data sheets and architecture white
+// papers, with fp32 sums (GeForce cards run fp16 matmuls at half rate with them). Usable is the
+// smallest total_memory that CUDA programs printed in public logs; a T4 had 190 MiB more with the
+// drivers of 2021.
 var cards = [...]Card{
 	{
 		Name: "P100", Product: "Tesla P100-PCIE-16GB", Arch: "Pascal", Capability: Capability{6, 0}, SMs: 56, Watts: 250,

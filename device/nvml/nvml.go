@@ -1,7 +1,7 @@
-// Package nvml reads the state of a card from NVIDIA's management library: how
-// busy, how hot and how throttled it is. [Open] returns the library that came with
-// the driver; tests substitute figures. A figure that a card or a container does
-// not report is absent, never an error.
+// Package nvml reads the state of a card from NVIDIA's management library: how busy, how
+// hot and how throttled it is. [Open] returns the library that came with the driver;
+// tests substitute their own figures. A figure that a card or a container does not report
+// is absent, never an error.
 package nvml
 
 import (
@@ -11,7 +11,7 @@ import (
 
 // Sample is one look at a card. A figure that is not reported is negative, Throttle zero.
 type Sample struct {
-	// Busy is the share of the time in which a kernel ran, MemoryBusy that in which
+	// Busy is the share of the time in which a kernel ran, MemoryBusy the share in which
 	// memory was read or written, in percent of the last second or less.
 	Busy, MemoryBusy int
 	// Used and Total are bytes of memory, of all processes.
@@ -22,7 +22,7 @@ type Sample struct {
 	Watts, Cap float64
 	// Joules is the energy drawn since the driver was loaded.
 	Joules float64
-	// SM and Memory are clocks in MHz, MaxSM what the first can be.
+	// SM and Memory are clocks in MHz, MaxSM the maximum of the first.
 	SM, MaxSM, Memory int
 	// Throttle is why clocks are lower than they could be.
 	Throttle Throttle
@@ -38,7 +38,7 @@ type Throttle uint64
 const (
 	Idle            Throttle = 1 << iota // nothing runs
 	AppClocks                            // clocks were set by a user
-	PowerCap                             // the card draws what it may
+	PowerCap                             // the card is at its power limit
 	HardwareSlow                         // heat, power or the board, by hardware
 	SyncBoost                            // it follows other cards
 	Heat                                 // by the driver
@@ -64,7 +64,7 @@ func (t Throttle) String() string {
 	return strings.Join(names, ", ")
 }
 
-// String is a sample as a progress line shows it, without what is not reported.
+// String prints a sample as in a progress line, without figures that are not reported.
 func (s Sample) String() string {
 	var parts []string
 	add := func(known bool, format string, args ...any) {
@@ -95,7 +95,7 @@ type Process struct {
 type Library interface {
 	// Sample looks at a card now; ok is false if the library does not know it.
 	Sample(uuid string) (s Sample, ok bool)
-	// Processes are those that compute on a card and that this process may see:
+	// Processes lists those that compute on a card and are visible to this process:
 	// containers hide others.
 	Processes(uuid string) []Process
 }

@@ -42,7 +42,7 @@ func open(path string) (*nvml, error) {
 		return nil, err
 	}
 	l := &nvml{}
-	dynlib.Find(handle, l.symbols()) // the figure of a missing one is absent
+	dynlib.Find(handle, l.symbols()) // a missing one's figure is absent
 	if l.throttle == 0 {             // drivers before 535
 		dynlib.Find(handle, map[string]*uintptr{"nvmlDeviceGetCurrentClocksThrottleReasons": &l.throttle})
 	}
@@ -85,8 +85,8 @@ func (l *nvml) call(f uintptr, args ...uintptr) int32 {
 	return int32(r)
 }
 
-// number reads a number of a card, of a kind where there are several; -1 if it is
-// not reported.
+// number reads a number about a card, of a kind if there are several; -1 if it is not
+// reported.
 func (l *nvml) number(f, card uintptr, kind ...uintptr) int {
 	var v uint32
 	var r int32
@@ -101,14 +101,14 @@ func (l *nvml) number(f, card uintptr, kind ...uintptr) int {
 	return int(v)
 }
 
-// card is the library's name for a card, or a slice of one. board is what is as hot and as fast as
-// it: the card; nothing else of the whole card is said of a slice.
+// card returns the library's handle for a card, or for a slice of one. board is the card itself,
+// whose heat and clocks a slice shares; nothing else of the whole card is reported for a slice.
 func (l *nvml) card(uuid string) (h, board uintptr, ok bool) {
 	text := append([]byte(uuid), 0)
 	ok = l.call(l.handle, uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&h))) == success
 	board = h
 	if ok && strings.HasPrefix(uuid, "MIG-") {
-		l.call(l.parent, h, uintptr(unsafe.Pointer(&board))) // where it fails, the slice reports nothing
+		l.call(l.parent, h, uintptr(unsafe.Pointer(&board))) // if it fails, the slice reports nothing
 	}
 	return h, board, ok
 }

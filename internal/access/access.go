@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Local reports whether a request's Host names this machine. A web page whose own
-// name resolves to this machine (DNS rebinding) sends that name.
+// Local reports whether a request's Host names this machine. A web page whose own name
+// resolves to this machine (DNS rebinding) sends its own name instead.
 func Local(host string) bool {
 	name := (&url.URL{Host: host}).Hostname()
 	ip, err := netip.ParseAddr(name)

@@ -1,7 +1,7 @@
-// Package codebook has the 256 numbers that 8-bit moments are kept in: the dynamic
-// data type of Dettmers (2016, arXiv:1511.04561; 2022, arXiv:2110.02861), as
-// bitsandbytes defines it. A block of numbers is divided by its largest magnitude,
-// and each is replaced by the index of the nearest entry.
+// Package codebook holds the 256 numbers that 8-bit moments are stored as: the dynamic
+// data type of Dettmers (2016, arXiv:1511.04561; 2022, arXiv:2110.02861), as bitsandbytes
+// defines it. A block of numbers is divided by its largest magnitude, and each is
+// replaced by the index of the nearest entry.
 package codebook
 
 import (
@@ -14,14 +14,14 @@ import (
 // Book is a set of 256 numbers.
 type Book struct{ simd.Codes8 }
 
-// The books of first moments and of second ones.
+// The codebooks of first and of second moments.
 var (
 	Signed   = dynamic(true)
 	Unsigned = dynamic(false)
 )
 
-// dynamic builds the numbers: for each power of ten from 1e-6 to 1 the middles of
-// equal parts of [0.1, 1], twice as many as for the power before, besides 0 and 1.
+// dynamic builds the numbers: for each power of ten from 1e-6 to 1 the midpoints of equal
+// parts of [0.1, 1], twice as many as for the previous power, plus 0 and 1.
 func dynamic(signed bool) *Book {
 	const exponents = 7
 	values := []float64{0, 1}
@@ -51,16 +51,16 @@ func dynamic(signed bool) *Book {
 	for i := range simd.Buckets8 {
 		x := math.Float32frombits(uint32(simd.LeastBucket8+i) << 16)
 		if i == 0 {
-			x = 0 // everything beneath is in this bucket too
+			x = 0 // everything below is in this bucket too
 		}
 		b.First[i] = b.search(x)
-		// Of negative numbers the bucket's smallest is the one of the largest magnitude.
+		// For negative numbers the smallest in the bucket has the largest magnitude.
 		b.First[simd.Buckets8+i] = b.search(-math.Float32frombits(uint32(simd.LeastBucket8+i+1)<<16 - 1))
 	}
 	return b
 }
 
-// search is the code nearest to x, the lower of two that are as near.
+// search returns the code nearest to x, the lower one of a tie.
 func (b *Book) search(x float32) uint32 {
 	i, _ := slices.BinarySearch(b.Above[:255], x)
 	return uint32(i)
@@ -71,8 +71,8 @@ func (b *Book) Decode(dst []float32, codes []uint8, scale float32) {
 	simd.Decode8(dst, codes, &b.Codes8, scale)
 }
 
-// Encode writes the codes of a block and gives its scale, the largest magnitude in
-// it. A number above 0 never gets the code of 0 where that is the lowest.
+// Encode writes the codes of a block and returns its scale, the largest magnitude in it.
+// A number above 0 never gets the code of 0 where that is the lowest.
 func (b *Book) Encode(codes []uint8, x []float32) (scale float32) {
 	scale = simd.MaxMagnitude(x)
 	inv := float32(0)

@@ -1,9 +1,9 @@
-// Package durable writes files that survive a crash, and folders that appear
-// complete or not at all. What it writes goes through a handle on the folder, so
-// that it stays with the folder when that is moved, and never follows a symbolic
-// link that somebody put in the place of a file. Until it is complete it has a name
-// that no other process uses (see [Temporary]), and what killed processes left
-// under such names is removed by the next process that writes there.
+// Package durable writes files that survive a crash, and folders that appear complete or
+// not at all. What it writes goes through a handle on the folder, so that it stays with
+// the folder when that is moved, and never follows a symbolic link that someone put in
+// place of a file. Until it is complete it has a name that no other process uses (see
+// [Temporary]), and what killed processes left under such names is removed by the next
+// process that writes there.
 package durable
 
 import (
@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file so that a crash, power loss included, leaves the old
-// one or the new one, never a part: under another name first, synced, then
-// renamed, and the folder synced. When it returns nil the new one stays. Of
-// several processes that replace a file at the same time, one wins.
+// Replace writes a file so that a crash, power loss included, leaves the old one or the
+// new one, never a part: under another name first, synced, then renamed, and the folder
+// synced. Once it returns nil, the new one is permanent. Of several processes that
+// replace a file at the same time, one wins.
 func Replace(path string, content []byte) error {
 	return Write(path, func(f *os.File) error {
 		_, err := f.Write(content)
@@ -32,7 +32,7 @@ func ReplaceIn(root *os.Root, name string, content []byte) error {
 	})
 }
 
-// Write is Replace with what write puts into the new file.
+// Write is Replace with what write writes to the new file.
 func Write(path string, write func(f *os.File) error) (err error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -65,8 +65,8 @@ func WriteIn(root *os.Root, name string, write func(f *os.File) error) (err erro
 	return SyncIn(root, dir)
 }
 
-// CreateIn makes a new file in place of any of that name, which it does not
-// write to: a symbolic link goes, and what it points to stays as it is.
+// CreateIn makes a new file in place of any of that name, without writing to the old one:
+// a symbolic link is removed, and its target stays as it is.
 func CreateIn(root *os.Root, name string) (_ *os.File, err error) {
 	defer func() { err = Named(root, err) }()
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +75,8 @@ func CreateIn(root *os.Root, name string) (_ *os.File, err error) {
 	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// Named puts the folder's own name before those in an error of its handle,
-// which are relative to it.
+// Named puts the folder's own name before the names in an error of its handle, which are
+// relative to it.
 func Named(root *os.Root, err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) && !filepath.IsAbs(p.Path) && !within(root, p.Path) {
 		p.Path = filepath.Join(root.Name(), p.Path)

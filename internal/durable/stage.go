@@ -25,9 +25,8 @@ func Stage(dir string) (string, error) {
 	return tmp, os.Chmod(tmp, 0o755)
 }
 
-// Swap puts a folder that [Stage] made in the place of dir, whatever is there,
-// once all that is in it is on the disk. Files of the old folder that are open
-// stay readable.
+// Swap puts a folder that [Stage] made in the place of dir, whatever is there, once all
+// of its contents are on disk. Files of the old folder that are open stay readable.
 func Swap(tmp, dir string) error {
 	if err := syncAll(tmp); err != nil {
 		return err
@@ -50,7 +49,7 @@ func Swap(tmp, dir string) error {
 	return os.RemoveAll(old)
 }
 
-// Place is Swap where nothing is to be replaced: dir must be absent or empty.
+// Place is Swap for when nothing is to be replaced: dir must be absent or empty.
 func Place(tmp, dir string) error {
 	if err := syncAll(tmp); err != nil {
 		return err
@@ -67,8 +66,8 @@ func Place(tmp, dir string) error {
 	return SyncDir(filepath.Dir(dir))
 }
 
-// Folder makes a complete folder appear in the place of dir, with what write puts
-// into the folder that it is given.
+// Folder makes a complete folder appear in place of dir, containing what write puts into
+// the folder that it is passed.
 func Folder(dir string, write func(tmp string) error) error {
 	tmp, err := Stage(dir)
 	if err != nil {
@@ -93,15 +92,15 @@ func syncAll(dir string) error {
 	})
 }
 
-// Scratch makes a folder among the system's temporary ones, for this user alone,
-// which the caller removes.
+// Scratch makes a folder among the system's temporary ones, for this user only; the
+// caller removes it.
 func Scratch(name string) (string, error) {
 	sweep(os.TempDir())
 	return os.MkdirTemp("", prefix(name)+"*")
 }
 
-// Temporary is a name next to name that nobody else uses, for what will be renamed
-// to it.
+// Temporary returns a name next to name that no one else uses, for a file that will be
+// renamed to name.
 func Temporary(name string) string {
 	return filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%x", prefix(filepath.Base(name)), rand.Uint64()))
 }
@@ -114,8 +113,8 @@ func IsTemporary(path string) bool {
 
 const mark = ".snug-"
 
-// prefix begins the name of what this process makes: hidden, with what it will
-// be, the host and the process, so that its remains can be recognized.
+// prefix begins the name of what this process makes: hidden, with its final name, the
+// host and the process, so that leftovers can be recognized.
 func prefix(base string) string { return fmt.Sprintf(".%s%s%d-", base, hostMark(), os.Getpid()) }
 
 func hostMark() string {
@@ -135,7 +134,8 @@ func sweep(parent string) {
 	}
 }
 
-// SweepIn is what every writer here does first in the folder that it writes to.
+// SweepIn sweeps a folder in root. Every writer here calls it first for the folder that
+// it writes to.
 func SweepIn(root *os.Root, dir string) {
 	entries, err := fs.ReadDir(root.FS(), filepath.ToSlash(dir))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// SyncDir makes what was created, renamed and removed in a folder durable.
+// SyncDir makes creations, renames and removals in a folder durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -31,8 +31,9 @@ func open(path string, mode int) (uintptr, error) {
 // NotFound reports whether an error of [Load] says that there is no such file.
 func NotFound(err error) bool { return strings.Contains(err.Error(), "cannot open shared object file") }
 
-// First is the first library that load can make of the files at paths. refused says why it
-// could not make one of those before, except for names that the loader did not find.
+// First returns the first library that load can make from the files at paths. refused says
+// why it could not make one of the earlier ones, except for names that the loader did not
+// find.
 func First[L any](paths []string, load func(path string) (L, error)) (found L, ok bool, refused []string) {
 	for _, path := range paths {
 		l, err := load(path)
@@ -46,8 +47,8 @@ func First[L any](paths []string, load func(path string) (L, error)) (found L, o
 	return found, false, refused
 }
 
-// Find looks symbols up, by their names, and puts their addresses where it is told. Those
-// that are missing get 0; their names come in order.
+// Find looks up symbols by their names, and stores their addresses where the map says.
+// Missing ones are set to 0; their names are returned in order.
 func Find(handle uintptr, symbols map[string]*uintptr) (missing []string) {
 	for name, to := range symbols {
 		var err error

@@ -10,7 +10,7 @@ import (
 // most is how many items of a list are shown.
 const most = 10
 
-// Of is the items separated by commas; of a long list, the first ones and how
+// Of returns the items separated by commas; of a long list, only the first ones and how
 // many more there are.
 func Of[T any](items []T) string {
 	if len(items) == 0 {
@@ -27,7 +27,7 @@ func Of[T any](items []T) string {
 	return text
 }
 
-// Text is s, cut after at most longest bytes: a hostile file may have a name of
+// Text returns s, cut after at most longest bytes: a hostile file may have a name of
 // megabytes.
 func Text(s string, longest int) string {
 	if len(s) <= longest {

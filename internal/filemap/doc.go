@@ -1,7 +1,7 @@
 // Package filemap maps files of weights and of tokens into memory, read-only.
 //
-// A map of a file that somebody else truncates faults on access (SIGBUS), as
-// with every memory map.
+// A map of a file that someone else truncates faults on access (SIGBUS), as with every
+// memory map.
 package filemap
 
 import (

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Release gives back the memory that holds part of what [Open] gave: where it is read again, it
-// comes from the file again.
+// Release frees the memory that holds part of what [Open] returned: if read again, it comes
+// from the file again.
 func Release(part []byte) {
 	if len(part) == 0 {
 		return
 	}
-	// Whole pages: what else lies in the first and last is read again too.
+	// Only whole pages: anything else in the first and last is read again too.
 	page := uintptr(os.Getpagesize())
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
 	before := at % page
 	pages := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(part)), -int(before))), uintptr(len(part))+before)
-	_ = unix.Madvise(pages, unix.MADV_DONTNEED) // where it is refused, the memory is kept until the end of the map
+	_ = unix.Madvise(pages, unix.MADV_DONTNEED) // if refused, the memory is kept until the end of the map
 }
 
 // mapAll maps the first size bytes of f, at least one.

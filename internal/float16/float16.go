@@ -1,6 +1,6 @@
-// Package float16 converts the two 16-bit floating-point formats, bfloat16 and
-// IEEE 754 binary16, one number at a time and to the bits of the processor's
-// own instructions: rounding is to nearest even, NaN becomes quiet.
+// Package float16 converts the two 16-bit floating-point formats, bfloat16 and IEEE 754
+// binary16, one number at a time with the same bits as the processor's own instructions:
+// rounding is to nearest even, NaN becomes quiet.
 package float16
 
 import "math"
@@ -13,8 +13,8 @@ const (
 // FromBF16 widens a bfloat16, which is exact.
 func FromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// ToBF16 adds half of the last kept place, less one if that place is even
-// already, and cuts.
+// ToBF16 adds half a unit in the last kept place, less one if that place is already even,
+// and truncates.
 func ToBF16(x float32) uint16 {
 	u := math.Float32bits(x)
 	if u&^signBit > expMask {
@@ -38,7 +38,7 @@ func FromF16(h uint16) float32 {
 	return math.Float32frombits(sign | (e+112)<<23 | frac<<13)
 }
 
-// ToF16 rounds; what is 65520 or more becomes infinite.
+// ToF16 rounds; 65520 and above become infinite.
 func ToF16(x float32) uint16 {
 	u := math.Float32bits(x)
 	sign := uint16(u >> 16 & 0x8000)

@@ -1,6 +1,6 @@
-// Package isa lists the levels of instructions that snug has kernels for, and says
-// which of them this processor runs. All that names one reads this list: packages of
-// kernels, the configuration, what is printed.
+// Package isa lists the instruction set levels that snug has kernels for, and says which
+// of them this processor runs. Everything that names one uses this list: packages of
+// kernels, the configuration, printed output.
 package isa
 
 import (
@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// Level is a level of instructions. It includes those that it extends.
+// Level is an instruction set level. It includes those that it extends.
 type Level uint8
 
-// The levels. Auto, where one is asked for, is the best that this processor runs.
+// The levels. Auto, when requested, means the best that this processor runs.
 const (
 	Auto       Level = iota
 	Portable         // Go, any processor
 	AVX2             // amd64: AVX2, FMA, F16C, BMI (x86-64-v3)
-	AVX512           // AVX-512 F, BW, DQ and VL besides (x86-64-v4)
-	AVX512BF16       // AVX512_BF16 besides
+	AVX512           // adds AVX-512 F, BW, DQ and VL (x86-64-v4)
+	AVX512BF16       // adds AVX512_BF16
 	NEON             // arm64
-	NEONBF16         // BFDOT and BFCVTN, of FEAT_BF16, besides
-	NEONBFMMLA       // BFMMLA, of the same feature, besides
+	NEONBF16         // adds BFDOT and BFCVTN, of FEAT_BF16
+	NEONBFMMLA       // adds BFMMLA, of the same feature
 )
 
-// list is what is known of the levels.
+// list describes the levels.
 var list = [...]struct {
 	name    string
 	extends Level
-	// The levels whose vector functions and matrix products give the same bits.
+	// The levels whose vector functions and matmuls give the same bits.
 	vectors, products Level
 }{
 	Auto:       {name: "auto"},
@@ -44,8 +44,8 @@ var list = [...]struct {
 // Setting is a value of hardware.cpu_isa.
 type Setting string
 
-// settings are the values but auto: the best level that this processor runs of those up to
-// most, if it runs least.
+// settings are the values except auto: each means the best level that this processor runs,
+// up to most, if it runs least.
 var settings = [...]struct {
 	name        Setting
 	least, most Level
@@ -57,7 +57,7 @@ var settings = [...]struct {
 	{"neon-bfdot", NEON, NEONBF16},
 }
 
-// Enum returns the values that there are.
+// Enum returns all values.
 func (Setting) Enum() []string {
 	all := []string{list[Auto].name}
 	for _, s := range settings {
@@ -66,7 +66,7 @@ func (Setting) Enum() []string {
 	return all
 }
 
-// Settings are the values but auto that this machine runs.
+// Settings returns the values, except auto, that this machine runs.
 func Settings() []Setting {
 	var all []Setting
 	for _, s := range settings {
@@ -95,7 +95,7 @@ func (s Setting) Level() (Level, error) {
 	return 0, fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use %s or %s", string(s), strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
 }
 
-// Setting returns the value of hardware.cpu_isa that means the level where it is the best.
+// Setting returns the value of hardware.cpu_isa that means the level if it is the best.
 func (l Level) Setting() Setting {
 	for _, s := range settings {
 		if l.Includes(s.least) && s.most.Includes(l) {
@@ -113,7 +113,7 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", uint8(l))
 }
 
-// MarshalText gives the name.
+// MarshalText returns the name.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Extends returns the level that l adds instructions to; Auto: none.
@@ -129,13 +129,13 @@ func (l Level) Includes(m Level) bool {
 	return false
 }
 
-// Vectors returns the level whose vector functions give the bits of l's.
+// Vectors returns the level whose vector functions give the same bits as l's.
 func (l Level) Vectors() Level { return list[l].vectors }
 
-// Products returns the level whose matrix products give the bits of l's.
+// Products returns the level whose matmuls give the same bits as l's.
 func (l Level) Products() Level { return list[l].products }
 
-// running is l or what it extends, the first that this machine runs.
+// running returns l, or the first of those that it extends that this machine runs.
 func (l Level) running() Level {
 	for l != Portable && !slices.Contains(running, l) {
 		l = l.Extends()
@@ -143,7 +143,8 @@ func (l Level) running() Level {
 	return l
 }
 
-// Resolve replaces Auto, and a level that this machine lacks by the one it extends.
+// Resolve replaces Auto by the best level, and a level that this machine lacks by the one
+// it extends.
 func (l Level) Resolve() Level {
 	if l == Auto {
 		return Best()

@@ -1,6 +1,6 @@
 package isa
 
-// supported: every processor of arm64 has NEON. golang.org/x/sys/cpu does not report
+// supported: every arm64 processor has NEON. golang.org/x/sys/cpu does not report
 // FEAT_BF16.
 func supported() map[Level]bool {
 	bf16 := hasBF16()

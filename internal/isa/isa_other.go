@@ -2,5 +2,5 @@
 
 package isa
 
-// supported: there is assembly for amd64 and arm64 only.
+// supported: there is assembly only for amd64 and arm64.
 func supported() map[Level]bool { return nil }

@@ -2,7 +2,7 @@
 
 package offheap
 
-// Allocate makes n bytes of zeros.
+// Allocate returns n bytes of zeros.
 func Allocate(n int64) ([]byte, error) { return make([]byte, n), nil }
 
 // Release leaves memory to the garbage collector.

@@ -21,7 +21,7 @@ func Allocate(n int64) ([]byte, error) {
 	return m, nil
 }
 
-// Release gives memory of [Allocate] back.
+// Release unmaps memory of [Allocate].
 func Release(m []byte) error {
 	if m == nil {
 		return nil

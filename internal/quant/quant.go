@@ -1,7 +1,7 @@
-// Package quant has the formats in which frozen matrices are stored in 4 and 8 bits:
-// codes, and the scales that they are multiplied by.
+// Package quant implements the formats of frozen matrices in 4 and 8 bits: codes, and the
+// scales that they are multiplied by.
 //
-// NF4 is that of QLoRA (Dettmers et al. 2023, arXiv:2305.14314) with double
+// NF4 is the format of QLoRA (Dettmers et al. 2023, arXiv:2305.14314) with double
 // quantization, as bitsandbytes defines it: blocks of 64 elements in the order in which
 // they are stored, each divided by its largest magnitude and replaced by the nearest of
 // 16 numbers. The largest magnitudes, less their mean, are in turn numbers of the dynamic
@@ -30,7 +30,7 @@ const (
 	Int8
 )
 
-// The elements that have a scale of their own in NF4, and the scales of a block of theirs.
+// The elements that share a scale in NF4, and the scales in a block of scales.
 const (
 	Block  = 64
 	Nested = 256
@@ -44,7 +44,7 @@ var nf4 = [16]float32{
 	0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
 }
 
-// Numbers are those of NF4 by their codes.
+// Numbers returns the numbers of NF4 by their codes.
 func Numbers() [16]float32 { return nf4 }
 
 // zero is the code of 0 in nf4.
@@ -67,11 +67,11 @@ func init() {
 	}
 }
 
-// perUnit is 1/127 as bitsandbytes has it.
+// perUnit is 1/127 as in bitsandbytes.
 const perUnit = float32(7.874015718698502e-3)
 
-// Matrix says how a matrix of so many rows and columns is stored: first the codes, in
-// whole words of 4 bytes, then what their scales are made of.
+// Matrix says how a matrix with these numbers of rows and columns is stored: first the
+// codes, in whole words of 4 bytes, then the data of their scales.
 //
 //	NF4:  codes, two a byte | scale of each nested block, F32 | mean, F32 | a byte a block
 //	Int8: codes             | largest magnitude of each row, F32
@@ -85,7 +85,7 @@ func (m Matrix) Elems() int { return m.Rows * m.Cols }
 
 func (m Matrix) blocks() int { return ceil(m.Elems(), Block) }
 
-// Codes is the number of bytes that the codes take, and where the scales begin.
+// Codes returns the size of the codes in bytes, which is also where the scales begin.
 func (m Matrix) Codes() int {
 	n := m.Elems()
 	if m.Format == NF4 {
@@ -102,14 +102,15 @@ func (m Matrix) Bytes() int {
 	return m.Codes() + 4*ceil(m.blocks(), Nested) + 4 + m.blocks()
 }
 
-// Parts are where, in NF4, the scales of blocks of scales, their mean and their codes begin.
+// Parts returns where, in NF4, the scales of blocks of scales, their mean and their codes
+// begin.
 func (m Matrix) Parts() (nested, mean, codes int) {
 	nested = m.Codes()
 	mean = nested + 4*ceil(m.blocks(), Nested)
 	return nested, mean, mean + 4
 }
 
-// Encode stores the elements x in dst, which has the size of m.
+// Encode stores the elements x in dst, which must have the size of m.
 func (m Matrix) Encode(dst []byte, x []float32) {
 	clear(dst)
 	if m.Format == Int8 {
@@ -147,14 +148,14 @@ func (m Matrix) Encode(dst []byte, x []float32) {
 	}
 }
 
-// toInteger, added to a number of at most 2^22, leaves the nearest integer, of two the even one, in
-// the lowest bits of the sum.
+// toInteger, added to a number of at most 2^22, leaves the nearest integer, ties to even, in the
+// lowest bits of the sum.
 const toInteger = 0x1.8p23
 
-// leastTop is the least magnitude of which 127ths are told apart.
+// leastTop is the smallest magnitude whose 127ths are distinguished.
 const leastTop = 0x1p-100
 
-// EncodeRow stores row i of a matrix in Int8, x, in dst, which has the size of m.
+// EncodeRow stores row i of a matrix in Int8, x, in dst, which must have the size of m.
 func (m Matrix) EncodeRow(dst []byte, i int, x []float32) {
 	top := simd.MaxMagnitude(x)
 	putFloat(dst[m.Codes()+4*i:], top)
@@ -183,7 +184,7 @@ func (m Matrix) Decode(dst []float32, src []byte, at int) {
 	for len(dst) > 0 {
 		b := at / Block
 		n := min(len(dst), (b+1)*Block-at)
-		// Two roundings, as the format's definition has it.
+		// Two roundings, as defined by the format.
 		scale := float32(codebook.Signed.Values[src[codes+b]]*float(src[nested+b/Nested*4:])) + offset
 		expand(dst[:n], src, at)
 		simd.MulScalar(dst[:n], dst[:n], scale)

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Folder is a folder with a file in it that names others: an index, a manifest.
-// Whoever wrote that file may not have a right to everything here, so what it names
-// is opened only if it is in the folder, by its name and by where its links lead.
+// Folder is a folder with a file in it that names others: an index, a manifest. The
+// author of that file may not have a right to everything here, so the named files are
+// opened only if they are in the folder, both by name and by where their links lead.
 type Folder struct {
 	dir    string
-	bounds string // what links must not lead out of
+	bounds string // links must not lead out of it
 }
 
 // ErrOutside is wrapped by errors about files outside their folder.
@@ -25,7 +25,7 @@ var ErrOutside = errors.New("leads out of the folder")
 // hub: all of them are links into the folder of the repository.
 var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// NewFolder is the folder dir, which must exist.
+// NewFolder returns the folder dir, which must exist.
 func NewFolder(dir string) (*Folder, error) {
 	bounds, err := filepath.Abs(dir)
 	if err == nil {
@@ -44,7 +44,7 @@ func NewFolder(dir string) (*Folder, error) {
 	return &Folder{dir, bounds}, nil
 }
 
-// Path is the path of a file that is named with slashes.
+// Path returns the path of a file whose name uses slashes.
 func (f *Folder) Path(name string) (string, error) {
 	local := filepath.FromSlash(name)
 	if local == "." || !filepath.IsLocal(local) || strings.ContainsRune(name, 0) {
@@ -57,7 +57,7 @@ func (f *Folder) Path(name string) (string, error) {
 	}
 	if err != nil {
 		if p := (*fs.PathError)(nil); errors.As(err, &p) {
-			err = &fs.PathError{Op: "open", Path: path, Err: p.Err} // by the name that was given
+			err = &fs.PathError{Op: "open", Path: path, Err: p.Err} // by the given name
 		}
 		return "", err
 	}

@@ -2,5 +2,5 @@
 
 package regular
 
-// noWait is nothing where no name leads to a pipe.
+// noWait is 0 where no name leads to a pipe.
 const noWait = 0

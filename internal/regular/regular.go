@@ -1,6 +1,6 @@
-// Package regular opens what must be a regular file. Opening a named pipe waits
-// for whoever writes into it, a device may have no end, and a folder fails only
-// when it is read; here all of them are refused at once, with what they are.
+// Package regular opens what must be a regular file. Opening a named pipe waits for a
+// writer, a device may have no end, and a folder fails only when it is read; here all of
+// them are refused at once, saying what they are.
 package regular
 
 import (
@@ -19,14 +19,14 @@ const Text = 64 << 20
 // Log bounds metrics.jsonl, which grows with a run: five million lines.
 const Log = 1 << 30
 
-// ErrKind is wrapped by errors about anything but a regular file.
+// ErrKind is wrapped by errors about anything other than a regular file.
 var ErrKind = errors.New("not a regular file")
 
 // Open opens a regular file, or a link to one, for reading.
 func Open(path string) (*os.File, error) {
-	// Opening some devices does something (a tape rewinds, a watchdog starts), so
-	// the name is looked at first. What it leads to can change meanwhile: what
-	// counts is the open file, and opening does not wait.
+	// Opening some devices does something (a tape rewinds, a watchdog starts), so the
+	// name is checked first. What it leads to can change meanwhile: the open file is what
+	// counts, and opening does not wait.
 	if _, err := Stat(path); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func Open(path string) (*os.File, error) {
 	return checked(f, path)
 }
 
-// Create makes a file, or empties the regular file that is there.
+// Create makes a file, or truncates an existing regular file.
 func Create(path string) (*os.File, error) {
 	if _, err := Stat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -98,8 +98,8 @@ func ReadIn(root *os.Root, name string, limit int64) ([]byte, error) {
 	return text, errors.Join(err, f.Close())
 }
 
-// OpenIn opens a file of root to write to it as it is: not through a link, which
-// may lead elsewhere. With os.O_CREATE it is made if it is missing.
+// OpenIn opens a file of root for writing in place: not through a link, which may lead
+// elsewhere. With os.O_CREATE it is created if missing.
 func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
 	path := filepath.Join(root.Name(), name)
 	st, err := root.Lstat(name)
@@ -108,7 +108,7 @@ func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
 		}
-		st, err = root.Lstat(name) // somebody else made it at this moment
+		st, err = root.Lstat(name) // someone else just created it
 		if err != nil {
 			return nil, err
 		}

@@ -2,8 +2,8 @@ package simd
 
 import "math"
 
-// The errors stated are those of the assembly. A gradient has zeros, near which
-// its error is bounded in units of 2^-23 times |dy| instead of ulps.
+// The errors stated are those of the assembly. A gradient has zeros; near them its error
+// is bounded in units of 2^-23 times |dy| instead of ulps.
 
 // GELU writes x * Phi(x), Phi the normal distribution function:
 // 0.5 * x * (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, 2016). It is 0 for -Inf.
@@ -86,8 +86,8 @@ func geluGo(dst, x []float32) {
 	}
 }
 
-// flat is a size of x from which on every activation here is, in float64, what it
-// is at infinity; arguments held to it give limits instead of 0 * Inf.
+// flat is the size of x from which on every activation here equals, in float64, its value
+// at infinity; clamping arguments to it gives limits instead of 0 * Inf.
 const flat = 1e3
 
 func limit(x float64) float64 { return max(-flat, min(flat, x)) }

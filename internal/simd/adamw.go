@@ -11,8 +11,8 @@ type AdamWCoef struct {
 	GradScale                          float64
 }
 
-// The scalars a kernel needs, each computed in float64 and rounded once, as
-// PyTorch does.
+// The scalars that a kernel needs, each computed in float64 and rounded once, as PyTorch
+// does.
 const (
 	adamGradScale = iota // GradScale
 	adamDecay            // 1 - LR*WeightDecay

@@ -26,15 +26,13 @@ func Div(dst, a, b []float32) {
 	div(dst, a, b)
 }
 
-// Min writes the smaller of a and b, NaN where either is NaN. Of two zeros
-// it writes b.
+// Min writes the smaller of a and b, NaN if either is NaN. Of two zeros it writes b.
 func Min(dst, a, b []float32) {
 	same(len(dst), len(a), len(b))
 	minimum(dst, a, b)
 }
 
-// Max writes the larger of a and b, NaN where either is NaN. Of two zeros
-// it writes b.
+// Max writes the larger of a and b, NaN if either is NaN. Of two zeros it writes b.
 func Max(dst, a, b []float32) {
 	same(len(dst), len(a), len(b))
 	maximum(dst, a, b)
@@ -58,13 +56,13 @@ func Axpy(dst, a []float32, s float32) {
 	axpy(dst, a, s)
 }
 
-// Neg writes -x (the sign bit flipped, of NaN too).
+// Neg writes -x (the sign bit flipped, even for NaN).
 func Neg(dst, x []float32) {
 	same(len(dst), len(x), len(x))
 	neg(dst, x)
 }
 
-// Abs writes |x| (the sign bit cleared, of NaN too).
+// Abs writes |x| (the sign bit cleared, even for NaN).
 func Abs(dst, x []float32) {
 	same(len(dst), len(x), len(x))
 	abs(dst, x)

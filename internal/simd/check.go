@@ -9,7 +9,7 @@ func same(n, a, b int) {
 	}
 }
 
-// badLengths is apart so that same stays small enough to inline.
+// badLengths is separate so that same stays small enough to inline.
 func badLengths(n, a, b int) {
 	panic(fmt.Sprintf("simd: slices of one call have different lengths: %d, %d, %d", n, a, b))
 }

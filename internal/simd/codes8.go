@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// Codes8 are the tables by which numbers in [-1, 1] become codes of 8 bits and back.
+// Codes8 are the tables that convert numbers in [-1, 1] to 8-bit codes and back.
 type Codes8 struct {
 	Values [256]float32 // in ascending order
 	// Above[i] is the largest number whose code is i.
 	Above [256]float32
-	// First is the code of the smallest number in a bucket: that of any other is the
+	// First is the code of the smallest number in a bucket: the code of any other is the
 	// same or the next.
 	First [2 * Buckets8]uint32
 }
@@ -23,7 +23,7 @@ const (
 	Buckets8     = MostBucket8 - LeastBucket8 + 1
 )
 
-// words are the tables as the kernels read them.
+// words returns the tables as the kernels read them.
 func (t *Codes8) words() *[words8]uint32 { return (*[words8]uint32)(unsafe.Pointer(t)) }
 
 // Where the tables begin in words.
@@ -39,7 +39,7 @@ func Decode8(dst []float32, codes []uint8, t *Codes8, scale float32) {
 	decode8(dst, codes, t.words(), scale)
 }
 
-// Encode8 writes the codes of x[i] * inv. What is above 0 gets no code below 1.
+// Encode8 writes the codes of x[i] * inv. Numbers above 0 get no code below 1.
 func Encode8(codes []uint8, x []float32, t *Codes8, inv float32) {
 	same(len(codes), len(x), len(x))
 	encode8(codes, x, t.words(), inv)

@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// The passes of a norm over the columns of a matrix of a few columns. Several rows
-// are done at a time: a slice holds some of them, and the values of columns are
-// repeated as often.
+// The passes of a norm over the columns of a matrix with few columns. Several rows are
+// processed at a time: a slice holds some of them, and the values of columns are repeated
+// accordingly.
 
 // AddRows adds rows rows of x, stride elements apart, to acc one by one.
 func AddRows(acc, x []float32, rows, stride int) {
@@ -24,8 +24,8 @@ func AddRowsBF16(acc []float32, x []uint16, rows, stride int) {
 	}
 }
 
-// checkRows reports whether there is anything in rows of cols elements, and
-// panics where they are not all in n.
+// checkRows reports whether rows rows of cols elements contain anything, and panics if
+// they do not all fit in n.
 func checkRows(cols, n, rows, stride int) bool {
 	if cols == 0 || rows <= 0 {
 		return false

@@ -7,10 +7,10 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// level is the one whose code is in use.
+// level is the level whose code is in use.
 var level = column(isa.Best())
 
-// column is the level whose code serves for l: its own or that of one it extends.
+// column returns the level whose code serves l: its own or that of one it extends.
 func column(l isa.Level) isa.Level {
 	for l != isa.Portable && !slices.Contains(columns, l) {
 		l = l.Extends()
@@ -26,7 +26,7 @@ func Levels() []isa.Level {
 // Active returns the level whose code is in use.
 func Active() isa.Level { return level }
 
-// Use makes every later call run the code of level l, or of the one it extends where the
+// Use makes every later call run the code of level l, or of the one it extends if the
 // package has none for l. It must not run concurrently with other calls of the package.
 func Use(l isa.Level) error {
 	if !isa.Runs(l) {

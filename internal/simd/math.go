@@ -88,8 +88,8 @@ func sigmoidGo(dst, x []float32) {
 	}
 }
 
-// sigmoid64 needs no case for large |x|: e^-x overflows to Inf only where the
-// result is below the smallest float32.
+// sigmoid64 needs no case for large |x|: e^-x overflows to Inf only if the result is
+// below the smallest float32.
 func sigmoid64(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 func softplusGo(dst, x []float32) {

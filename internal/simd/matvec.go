@@ -1,7 +1,7 @@
 package simd
 
-// MatVec is y[r] = row r of w . x, w of len(y) rows of len(x) elements, one
-// after the other. Each sum is that of Dot.
+// MatVec computes y[r] = row r of w . x, for a w of len(y) rows of len(x) elements, one
+// after the other. Each sum is computed like Dot's.
 func MatVec(y, w, x []float32) {
 	same(len(y)*len(x), len(w), len(w))
 	if len(x)%lanes == 0 && len(x) > 0 && len(y) > 0 {

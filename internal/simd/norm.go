@@ -2,10 +2,10 @@ package simd
 
 import "math"
 
-// LayerNormRow normalizes one row to mean 0 and variance 1, then applies
-// y = xhat * gamma + beta (Ba et al., 2016). The variance is that of the
-// deviations from the rounded mean, divided by n. gamma and beta may each be
-// nil; y may be nil where only the statistics are needed, and may be x.
+// LayerNormRow normalizes one row to mean 0 and variance 1, then applies y = xhat * gamma
+// + beta (Ba et al., 2016). The variance is the sum of squared deviations from the
+// rounded mean, divided by n. gamma and beta may each be nil; y may be nil if only the
+// statistics are needed, and may be x.
 func LayerNormRow(y, x, gamma, beta []float32, eps float32) (mean, rstd float32) {
 	n := float32(len(x))
 	mean = Sum(x) / n
@@ -42,9 +42,8 @@ func LayerNormRowGrad(dx, dgammaAcc, dbetaAcc, dy, x, gamma []float32, mean, rst
 	normGrad(dx, dy, x, gamma, mean, rstd, sg/n, sgx/n)
 }
 
-// RMSNormRow writes y = x * rstd * gamma with rstd = 1/sqrt(mean(x^2) + eps)
-// (Zhang and Sennrich, 2019). gamma may be nil; y may be nil where only rstd is
-// needed, and may be x.
+// RMSNormRow writes y = x * rstd * gamma with rstd = 1/sqrt(mean(x^2) + eps) (Zhang and
+// Sennrich, 2019). gamma may be nil; y may be nil if only rstd is needed, and may be x.
 func RMSNormRow(y, x, gamma []float32, eps float32) (rstd float32) {
 	rstd = invStd(SumSq(x)/float32(len(x)), eps)
 	if y != nil {

@@ -4,8 +4,8 @@ package simd
 // being widened first.
 func NormsBF16(n int) bool { return n > 0 && n%lanes == 0 && n <= reduceBlock }
 
-// LayerNormRowBF16 is LayerNormRow on bfloat16, for a length of [NormsBF16]; y is
-// rounded once.
+// LayerNormRowBF16 is LayerNormRow on bfloat16, for a length that [NormsBF16] accepts; y
+// is rounded once.
 func LayerNormRowBF16(y, x []uint16, gamma, beta []float32, eps float32) (mean, rstd float32) {
 	checkBF16(len(x))
 	same(len(x), len(y), len(gamma))
@@ -17,8 +17,8 @@ func LayerNormRowBF16(y, x []uint16, gamma, beta []float32, eps float32) (mean, 
 	return mean, rstd
 }
 
-// LayerNormRowGradBF16 is LayerNormRowGrad on bfloat16, for a length of [NormsBF16].
-// With an addend, dx is rounded, and rounded again after it is added.
+// LayerNormRowGradBF16 is LayerNormRowGrad on bfloat16, for a length that [NormsBF16]
+// accepts. With an addend, dx is rounded, and rounded again after it is added.
 func LayerNormRowGradBF16(dx []uint16, dgammaAcc, dbetaAcc []float32, dy, x, addend []uint16, gamma []float32, mean, rstd float32) {
 	checkBF16(len(x))
 	same(len(x), len(dx), len(dy))
@@ -34,8 +34,8 @@ func LayerNormRowGradBF16(dx []uint16, dgammaAcc, dbetaAcc []float32, dy, x, add
 	gradInputGammaAddBF16(dx, dy, x, addend, gamma, mean, rstd, sg/n, sgx/n)
 }
 
-// RMSNormRowBF16 is RMSNormRow on bfloat16, for a length of [NormsBF16]; y is rounded
-// once. zeros has as many elements.
+// RMSNormRowBF16 is RMSNormRow on bfloat16, for a length that [NormsBF16] accepts; y is
+// rounded once. zeros has as many elements.
 func RMSNormRowBF16(y, x []uint16, gamma, zeros []float32, eps float32) (rstd float32) {
 	checkBF16(len(x))
 	same(len(x), len(y), len(gamma))
@@ -45,8 +45,8 @@ func RMSNormRowBF16(y, x []uint16, gamma, zeros []float32, eps float32) (rstd fl
 	return rstd
 }
 
-// RMSNormRowGradBF16 is RMSNormRowGrad on bfloat16, with an addend as that of
-// LayerNormRowGradBF16; what is in unused does not matter, before or after.
+// RMSNormRowGradBF16 is RMSNormRowGrad on bfloat16, with an addend as in
+// LayerNormRowGradBF16; the contents of unused do not matter, before or after.
 func RMSNormRowGradBF16(dx []uint16, dgammaAcc, unused []float32, dy, x, addend []uint16, gamma []float32, rstd float32) {
 	checkBF16(len(x))
 	same(len(x), len(dx), len(dy))

@@ -25,7 +25,8 @@ func boxMullerGo(dst []float32) {
 // architecture computes the same weights from the same seed.
 func boxMullerPair(w0, w1 uint32) (z0, z1 float32) {
 	radius := sqrt32(-2 * logExact(float32(w0>>8+1)*0x1p-24))
-	// A full turn is 2^24 units: the nearest quarter, and what is left in [-1/2, 1/2] quarters.
+	// A full turn is 2^24 units: the nearest quarter, and the remainder in [-1/2, 1/2]
+	// quarters.
 	angle := int32(w1 >> 8)
 	quarter := (angle + 1<<21) >> 22
 	sin, cos := sinCosExact(float32(angle-quarter<<22) * 0x1p-22 * (math.Pi / 2))

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// PoolChannels is what the channels of MaxPool and MaxPoolGrad are a multiple of.
+// PoolChannels divides the channels of MaxPool and MaxPoolGrad.
 const PoolChannels = 16
 
 // pooled panics unless n elements, of whole windows of ch channels, have two rows
@@ -18,8 +18,8 @@ func pooled(n, ch, x0, x1 int) {
 	}
 }
 
-// MaxPool writes the maximum of each window of 2x2 elements: x0 and x1 are two rows
-// of an image, an element is ch channels. NaN comes out where one is.
+// MaxPool writes the maximum of each window of 2x2 elements: x0 and x1 are two rows of an
+// image, an element is ch channels. NaN propagates.
 func MaxPool(dst, x0, x1 []float32, ch int) {
 	pooled(len(dst), ch, len(x0), len(x1))
 	maxPool(dst, x0, x1, ch)

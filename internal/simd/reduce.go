@@ -51,8 +51,8 @@ func MaxValue(x []float32) float32 { return maxValue(x) }
 // MaxMagnitude returns the largest magnitude: NaN if an element is NaN, 0 if x is empty.
 func MaxMagnitude(x []float32) float32 { return maxMagnitude(x) }
 
-// ArgMax returns the index of the first NaN if there is one, else of the first
-// of the largest elements; -1 if x is empty.
+// ArgMax returns the index of the first NaN if there is one, otherwise of the first of
+// the largest elements; -1 if x is empty.
 func ArgMax(x []float32) int {
 	m := maxValue(x)
 	if m != m {
@@ -68,7 +68,7 @@ const (
 	lanes64 = 32
 )
 
-// tree adds the lanes in the order every level uses.
+// tree adds the lanes in the order that every level uses.
 func tree(acc *[lanes]float32) float32 {
 	for w := lanes / 2; w > 0; w /= 2 {
 		for j := range w {

@@ -23,7 +23,7 @@ func checkRotary(dst, x, cos, sin, half int) {
 	}
 }
 
-// direction is the factor the sines are multiplied by.
+// direction returns the factor that the sines are multiplied by.
 func direction(inverse bool) float32 {
 	if inverse {
 		return -1

@@ -19,8 +19,8 @@ func SoftmaxRowGrad(dx, y, dy []float32) {
 	subMul(dx, dy, y, Dot(y, dy))
 }
 
-// LogSumExpRow returns log(sum e^x): -Inf for an empty row or one of -Inf,
-// +Inf where an element is +Inf.
+// LogSumExpRow returns log(sum e^x): -Inf for an empty row or one of -Inf, +Inf if an
+// element is +Inf.
 func LogSumExpRow(x []float32) float32 {
 	m := maxValue(x)
 	if math.IsInf(float64(m), 0) {
@@ -29,8 +29,8 @@ func LogSumExpRow(x []float32) float32 {
 	return m + float32(math.Log(float64(expSum(x, m))))
 }
 
-// ExpSubSum writes e^(x-m) and returns the sum of what it wrote: the middle of
-// a softmax, for callers that know the maximum m already.
+// ExpSubSum writes e^(x-m) and returns the sum of what it wrote: the middle of a softmax,
+// for callers that already know the maximum m.
 func ExpSubSum(dst, x []float32, m float32) float32 {
 	same(len(dst), len(x), len(x))
 	if len(x) > reduceBlock {
@@ -40,7 +40,7 @@ func ExpSubSum(dst, x []float32, m float32) float32 {
 	return expSubSum(dst, x, m)
 }
 
-// expSum is ExpSubSum without the writing.
+// expSum is ExpSubSum without writing.
 func expSum(x []float32, m float32) float32 {
 	if len(x) > reduceBlock {
 		h := half(len(x))

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// StochasticBF16 rounds to one of the two next bfloat16 values, each as often as its
-// distance says: 16 random bits are added to those of src[i], and the lower 16 are
-// dropped. They are the lower (i even) or upper half of Philox element (start+i)/2 of
+// StochasticBF16 rounds to one of the two nearest bfloat16 values, with probabilities
+// given by their distances: 16 random bits are added to those of src[i], and the lower 16
+// are dropped. They are the lower (i even) or upper half of Philox element (start+i)/2 of
 // the stream; start is even, and words has room for half the elements, rounded up. NaN
 // stays NaN, made quiet.
 func StochasticBF16(dst []uint16, src []float32, words []uint32, seed, stream, start uint64) {

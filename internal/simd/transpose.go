@@ -15,8 +15,8 @@ func Transpose16(dst []uint16, dstStride int, src []uint16, srcStride, rows, col
 	transpose(transpose16, dst, dstStride, src, srcStride, rows, cols)
 }
 
-// transposeSide divides the rows and columns the kernels are given: no level
-// has larger tiles.
+// transposeSide divides the rows and columns that are passed to the kernels: no level has
+// larger tiles.
 const transposeSide = 16
 
 // A kernel is called with blocks of this many rows and columns of the source, so
@@ -56,8 +56,8 @@ func checkTranspose(dst, dstStride, src, srcStride, rows, cols int) {
 	}
 }
 
-// transposeTile is the side of the squares a transpose works in, so that the
-// lines of both matrices stay in the first-level cache while they are used.
+// transposeTile is the side of the squares that a transpose works in, so that the lines
+// of both matrices stay in the first-level cache while they are used.
 const transposeTile = 64
 
 func transpose32Go(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {

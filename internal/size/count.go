@@ -21,7 +21,8 @@ func Count(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// Of is a count with its noun, which is given for one: 1 thread, 2 threads, 3 batches.
+// Of prints a count with its noun, which is passed in the singular: 1 thread, 2 threads,
+// 3 batches.
 func Of[T ~int | ~int32 | ~int64 | ~uint64](n T, one string) string {
 	if n == 1 {
 		return "1 " + one

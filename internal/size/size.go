@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// Product is the product of numbers that are not negative. What an int64 cannot
-// hold comes as the largest it can, so that every comparison with a limit is
-// right; a negative number (a mistake that others report) makes it 0.
+// Product returns the product of numbers that are not negative. If an int64 cannot hold
+// it, it is the largest int64, so that every comparison with a limit is right; a negative
+// number (a mistake that others report) makes it 0.
 func Product[T ~int | ~int64](ns ...T) int64 {
 	p := uint64(1)
 	for _, n := range ns {

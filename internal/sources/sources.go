@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// A File is a file of the product, not of a test.
+// A File is a source file that is not a test.
 type File struct {
-	Path string // to open it by
+	Path string // for opening it
 	Name string // in the repository, with slashes
 }
 
-// Files are all files of the repository that the working directory, a package's,
-// lies in.
+// Files returns all files of the repository that contains the working directory, which is
+// a package's.
 func Files() (list []File, err error) {
 	root, err := os.Getwd()
 	if err != nil {

@@ -20,7 +20,7 @@ func Unmarshal(raw []byte, v any) error {
 	return Repeated(raw)
 }
 
-// Explain words an error of the standard library for those who wrote the text.
+// Explain rewords an error of the standard library for the authors of the text.
 func Explain(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -34,7 +34,7 @@ func Explain(err error) error {
 	return fmt.Errorf("%swant %s, found %s (byte %d)", where, want(e.Type), article(found), e.Offset)
 }
 
-// want names the JSON that a Go type is read from.
+// want names the JSON type that a Go type is read from.
 func want(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -70,7 +70,7 @@ func Repeated(raw []byte) error {
 	d.UseNumber()
 	type level struct {
 		keys  map[string]bool // of an object; nil: an array
-		value bool            // what comes next is a value, not a key
+		value bool            // a value comes next, not a key
 	}
 	var open []level
 	for {

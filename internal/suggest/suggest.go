@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Nearest returns the candidate with the smallest edit distance to word, the first of equals. ok is false if none
-// is near: the distance must not exceed a third of the longer name's length (at least 1), and something of word must be left. Case is ignored, and
-// - . and space count as _, so that only real misspellings cost.
+// Nearest returns the candidate with the smallest edit distance to word, the first of equals. ok
+// is false if none is near: the distance must not exceed a third of the longer name's length (at
+// least 1), and part of word must remain. Case is ignored, and - . and space count as _, so that
+// only real misspellings cost.
 func Nearest(word string, candidates []string) (nearest string, ok bool) {
 	w := fold(word)
 	best := -1

@@ -1,4 +1,5 @@
-// Package dynlibtest builds libraries from C, to stand in for those that a test cannot have.
+// Package dynlibtest builds libraries from C, to stand in for those that a test cannot rely
+// on.
 package dynlibtest
 
 import (
@@ -8,7 +9,7 @@ import (
 )
 
 // Build compiles a source file, with definitions such as "WORLD=4", to a shared library called
-// name, and gives its path. Where no C compiler is installed the test is skipped.
+// name, and returns its path. If no C compiler is installed the test is skipped.
 func Build(t *testing.T, name, source string, definitions ...string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)

@@ -7,19 +7,19 @@ import (
 	"math/bits"
 )
 
-// Baseline is the loss of counting models on held-out windows, in nats a token
-// and weighted as the training loss is: what a network must beat to have
-// learned more than frequencies.
+// Baseline is the loss of counting models on held-out windows, in nats per token and
+// weighted like the training loss: what a network must beat to have learned more than
+// frequencies.
 type Baseline struct {
 	// Unigram is the cross-entropy of p(y) = (c(y) + 1/2) / (N + V/2), the
 	// Krichevsky-Trofimov estimate.
 	Unigram float64 `json:"unigram_loss"`
-	// Bigram is that of p(y|x) = (c(x,y) + Beta p(y)) / (c(x) + Beta): counts
-	// of pairs, interpolated with the unigram (MacKay and Peto, "A hierarchical
+	// Bigram is the cross-entropy of p(y|x) = (c(x,y) + Beta p(y)) / (c(x) + Beta):
+	// counts of pairs, interpolated with the unigram (MacKay and Peto, "A hierarchical
 	// Dirichlet language model", 1995).
 	Bigram float64 `json:"bigram_loss"`
-	// Beta is the one of a grid that predicts each training token best from
-	// all the others.
+	// Beta is the value in a grid that best predicts each training token from all the
+	// others.
 	Beta float64 `json:"beta"`
 	// Counted and Scored are the label weights of the training and the
 	// held-out windows.
@@ -59,7 +59,7 @@ func Baselines(ctx context.Context, train, heldOut *Windows) (Baseline, error) {
 	return b, nil
 }
 
-// eachPair calls f with the input and label of every place that has weight.
+// eachPair calls f with the input and label of every position that has weight.
 func eachPair(ctx context.Context, w *Windows, f func(x, y int32)) error {
 	t := w.Length()
 	tokens, labels, weights := make([]int32, t), make([]int32, t), make([]float32, t)
@@ -79,7 +79,7 @@ func eachPair(ctx context.Context, w *Windows, f func(x, y int32)) error {
 	return nil
 }
 
-// counts of the training windows.
+// counts are the counts of the training windows.
 type counts struct {
 	total uint64
 	of    []uint64 // as an input

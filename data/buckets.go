@@ -42,10 +42,10 @@ func (l Lengths) Quantile(q float64) int {
 // costs.
 const maxBucketSteps = 512
 
-// Buckets chooses at most k static lengths that pad the sequences least, by
-// dynamic programming over the multiples of `multiple` (coarser where the
-// longest would need more than 512 of them). The last bucket fits the longest
-// sequence; those above limit count as limit, 0 means no limit.
+// Buckets chooses at most k static lengths that pad the sequences least, by dynamic
+// programming over the multiples of `multiple` (coarser if the longest would need more
+// than 512 of them). The last bucket fits the longest sequence; those above limit count
+// as limit, 0 means no limit.
 func (l Lengths) Buckets(k, multiple, limit int) []int {
 	longest := 0
 	for length := range l {

@@ -15,8 +15,7 @@ type Corpus interface {
 	Tokens() int64
 	// Documents counts the documents, none of them empty.
 	Documents() int64
-	// Bytes is the size of the text before tokenization, for bits per byte; 0
-	// when it is not known.
+	// Bytes is the size of the text before tokenization, for bits per byte; 0 if unknown.
 	Bytes() int64
 	// DocumentEnd is the stream position after the EOS of document d. It grows
 	// with d and ends at Tokens.

@@ -13,21 +13,21 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// Ways to read quotes in CSV files.
+// The ways to read quotes in CSV files.
 const (
 	QuotesCSV  = "csv"
 	QuotesNone = "none"
 )
 
-// csvRecords yields one record a row of a CSV or TSV file. Empty lines are
-// skipped; a row with more or fewer fields than the first is an error. It
-// returns false when emit asked to stop.
+// csvRecords yields one record per row of a CSV or TSV file. Empty lines are skipped; a
+// row with more or fewer fields than the first is an error. It returns false when emit
+// asked to stop.
 func csvRecords(name, format string, opt Options, emit func(Record) bool) (bool, error) {
 	in, err := openLines(name)
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = in.Close() }() // read only: nothing to lose
+	defer func() { _ = in.Close() }() // only read: nothing to lose
 	comma, quotes := ',', QuotesCSV
 	if format == FormatTSV {
 		comma, quotes = '\t', QuotesNone
@@ -92,7 +92,7 @@ func tableRecords(name string, opt Options, rows rowReader, emit func(Record) bo
 	}
 }
 
-// columnNames are those of the header, or numbers from 1 on.
+// columnNames returns the names in the header, or numbers from 1 on.
 func columnNames(first []string, noHeader bool) ([]string, error) {
 	names := slices.Clone(first)
 	seen := map[string]bool{}
@@ -108,8 +108,8 @@ func columnNames(first []string, noHeader bool) ([]string, error) {
 	return names, nil
 }
 
-// quotedRows reads RFC 4180: fields may be quoted and then hold separators,
-// line ends and doubled quotes.
+// quotedRows reads RFC 4180: fields may be quoted and may then contain separators, line
+// ends and doubled quotes.
 type quotedRows struct {
 	limit *recordLimit
 	csv   *csv.Reader
@@ -139,7 +139,7 @@ func (q *quotedRows) next() ([]string, int64, error) {
 	return fields, q.line, nil
 }
 
-// plainRows reads a row a line; quotes have no meaning.
+// plainRows reads one row per line; quotes have no meaning.
 type plainRows struct {
 	in     *input
 	comma  []byte

@@ -12,13 +12,13 @@
 //     depend on worker counts, timing or map order.
 //   - A position in the training stream is a small Position, restored in O(1).
 //
-// The way from files to batches:
+// The path from files to batches:
 //
 //	Source (Files, GoTree)  documents: text, JSONL, JSON, CSV, Parquet, NPZ
 //	shard.Prepare           tokenizes them once into memory-mapped shards
 //	Windows                 packs a Corpus into windows of T tokens
 //	Loader                  prefetches whole updates of shuffled windows
 //
-// Tasks with one example per row (classification, pairs) take the other way:
-// Records, then Table, then Buckets and an ExampleLoader.
+// Tasks with one example per row (classification, pairs) take another path: Records, then
+// Table, then Buckets and an ExampleLoader.
 package data

@@ -12,7 +12,7 @@ import (
 // Document is one text of a corpus. Attention and held-out splits respect
 // its borders.
 type Document struct {
-	// ID tells a person where the document came from: "path", "path:line" or
+	// ID says where the document came from, for people: "path", "path:line" or
 	// "path#row".
 	ID string
 	// Group decides the split: documents of one group are all trained on or
@@ -25,7 +25,7 @@ type Document struct {
 	HeldOut bool
 	// Text is valid UTF-8 and belongs to the receiver.
 	Text []byte
-	// Tokens is set instead of Text by sources that are tokenized already.
+	// Tokens is set instead of Text by sources that are already tokenized.
 	Tokens []int32
 	// Repaired counts the invalid bytes replaced by U+FFFD. It is zero unless
 	// Options.ReplaceInvalid was set.
@@ -42,7 +42,7 @@ type Source interface {
 	Fingerprint() (string, error)
 }
 
-// fingerprint hashes the options and what the file system says of each path.
+// fingerprint hashes the options and what the file system reports for each path.
 func fingerprint(options string, paths []string) (string, error) {
 	h := sha256.New()
 	put := func(format string, args ...any) {
@@ -60,7 +60,7 @@ func fingerprint(options string, paths []string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// readAllLimit reads r to its end and fails once more than limit bytes came.
+// readAllLimit reads r to its end and fails once more than limit bytes have come.
 func readAllLimit(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -7,31 +7,31 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Bucket is a static shape of a micro-batch: the place of a compiled program.
+// Bucket is a static shape of a micro-batch, for which a program is compiled.
 type Bucket struct {
-	Length int // that ragged fields are padded to; 0 where there are none
+	Length int // that ragged fields are padded to; 0 if there are none
 	Rows   int // examples in a micro-batch
 }
 
 // ExampleBatch is one micro-batch, padded to its bucket.
 type ExampleBatch struct {
 	Bucket int // number in ExampleOptions.Buckets
-	// Ints and Floats hold the fields by their number, [rows, Size(length)];
-	// that of the other kind is nil.
+	// Ints and Floats hold the fields by their number, [rows, Size(length)]; the slice of
+	// the other kind is nil.
 	Ints   [][]int32
 	Floats [][]float32
-	// Weights of the rows in the loss, 0 for those without an example.
+	// Weights are the weights of the rows in the loss, 0 for those without an example.
 	Weights []float32
 	// Index is the example in each row, -1 for none.
 	Index []int
 }
 
-// ExampleUpdate is what one optimizer update trains on. Its micro-batches may
-// be of different buckets.
+// ExampleUpdate is what one optimizer update trains on. Its micro-batches may be from
+// different buckets.
 type ExampleUpdate struct {
 	Micro    []ExampleBatch
-	Weight   float64 // of all rows
-	Examples int64   // rows that hold one
+	Weight   float64 // total of all rows
+	Examples int64   // rows with an example
 	Position ExamplePosition
 }
 
@@ -45,7 +45,7 @@ type ExamplePosition struct {
 
 // ExampleOptions shape a stream of examples.
 type ExampleOptions struct {
-	MicroBatches int // of an update on each rank
+	MicroBatches int // per update on each rank
 	// Buckets in ascending order of their lengths. An example goes to the smallest
 	// that fits it; one that fits none is an error. Lengths.Buckets chooses lengths
 	// that pad least.
@@ -223,14 +223,14 @@ func (l *ExampleLoader) fill(n int64, s *exampleSlot) error {
 	return nil
 }
 
-// Streams of the permutations of an epoch: one for the micro-batches and one
-// for each bucket.
+// orderStream returns the stream of a permutation of an epoch: one for the micro-batches
+// and one for each bucket.
 func orderStream(epoch int64, number int) uint64 {
 	return uint64(epoch)<<16 | uint64(number)
 }
 
-// locate finds the bucket of a micro-batch of the stream, the place of its
-// first example there, and the order of the bucket's examples.
+// locate finds the bucket of a micro-batch of the stream, the position of its first
+// example there, and the order of the bucket's examples.
 func (l *ExampleLoader) locate(at int64) (bucket, from int, order Permutation) {
 	epoch, k := at/l.batches(), at%l.batches()
 	if l.opt.Shuffle {
@@ -244,8 +244,8 @@ func (l *ExampleLoader) locate(at int64) (bucket, from int, order Permutation) {
 	return bucket, int(k-l.first[bucket]) * l.opt.Buckets[bucket].Rows, order
 }
 
-// fillBatch writes micro-batch m: examples of a bucket from a place on. No
-// members make rows without an example.
+// fillBatch writes micro-batch m: examples of a bucket from a position on. Without
+// members, rows have no example.
 func (l *ExampleLoader) fillBatch(s *exampleSlot, m, bucket, from int, members []int32, order *Permutation) error {
 	shape, full, b, row := l.opt.Buckets[bucket], &s.full[m], &s.Micro[m], &s.row[m]
 	fields := l.examples.Fields()

@@ -13,20 +13,20 @@ import (
 // label, an image.
 type Field struct {
 	Name string
-	// Float says that the elements are float32; else they are int32.
+	// Float means that the elements are float32; otherwise they are int32.
 	Float bool
-	// Shape of one example. A first size of -1 stands for the bucket's length:
-	// the field is padded to it.
+	// Shape is the shape of one example. A first size of -1 stands for the bucket's
+	// length: the field is padded to it.
 	Shape []int
-	// Pad fills the padding of an int32 field; that of a float field is 0.
+	// Pad fills the padding of an int32 field; a float field is padded with 0.
 	Pad int32
 }
 
 // ragged reports whether the field is padded to the bucket.
 func (f *Field) ragged() bool { return len(f.Shape) > 0 && f.Shape[0] == -1 }
 
-// step is the number of elements of one place of a ragged field, or of the
-// whole of another.
+// step is the number of elements of one position of a ragged field, or of all of any
+// other field.
 func (f *Field) step() int {
 	n := 1
 	for i, d := range f.Shape {
@@ -45,8 +45,8 @@ func (f *Field) Size(length int) int {
 	return f.step()
 }
 
-// Row is where one example goes: a slice for each field, of its Size, in Ints
-// or in Floats by the field's number. The other one is nil.
+// Row is the destination of one example: a slice for each field, of its Size, in Ints or
+// in Floats by the field's number. The other one is nil.
 type Row struct {
 	Ints   [][]int32
 	Floats [][]float32
@@ -59,8 +59,8 @@ type Examples interface {
 	ID() string
 	Fields() []Field
 	Len() int
-	// Length is the number of places of the ragged fields of example i, the
-	// longest of them; 0 when no field is ragged.
+	// Length is the number of positions of the ragged fields of example i, the longest of
+	// them; 0 when no field is ragged.
 	Length(i int) int
 	// Fill writes example i to a row, padding included, and returns its weight
 	// in the loss.
@@ -146,8 +146,7 @@ func (t *Table) Add(weight float32, values ...any) error {
 	return nil
 }
 
-// places checks a value against the field and returns its length where the
-// field is ragged.
+// places checks a value against the field and returns its length if the field is ragged.
 func (f *Field) places(value any) (int, error) {
 	var n int
 	switch v := value.(type) {

@@ -14,12 +14,12 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// GoTree is a Source: the commented source of a Go installation, one document
-// a file. It needs no download, since every machine with Go has it.
+// GoTree is a Source: the commented source of a Go installation, one document per file.
+// It needs no download, since every machine with Go has it.
 //
-// Folders named testdata or vendor, files marked as generated (by the
-// convention of `go help generate`) and tables of numbers are left out; tests
-// and commands are in only when asked for.
+// Folders named testdata or vendor, files marked as generated (by the convention of `go
+// help generate`) and tables of numbers are left out; tests and commands are included
+// only on request.
 type GoTree struct {
 	root string // .../src
 	opt  GoTreeOptions

@@ -19,7 +19,7 @@ import (
 // `zstd --long` writes and what the zstd tool accepts without a flag.
 const maxZstdWindow = 128 << 20
 
-// input is an open file, decompressed when its first bytes say so.
+// input is an open file, decompressed if its first bytes say so.
 type input struct {
 	*bufio.Reader
 	closers []func() error
@@ -36,9 +36,9 @@ func (in *input) Close() error {
 	return first
 }
 
-// OpenFile opens a file for reading and looks through gzip and zstd, which it
-// recognizes by their magic bytes and never by the name. A byte-order mark of
-// UTF-8 is dropped; one of UTF-16 or UTF-32 is an error.
+// OpenFile opens a file for reading and decompresses gzip and zstd, which it recognizes
+// by their magic bytes and never by the name. A byte-order mark of UTF-8 is dropped; one
+// of UTF-16 or UTF-32 is an error.
 func OpenFile(name string) (io.ReadCloser, error) { return openInput(name) }
 
 func openInput(name string) (*input, error) {
@@ -55,7 +55,7 @@ func openInput(name string) (*input, error) {
 }
 
 func (in *input) decode(name string) error {
-	// Peek returns what there is; a short file has no magic.
+	// Peek returns whatever there is; a short file has no magic.
 	magic, err := in.Peek(4)
 	if err != nil && err != io.EOF {
 		return fmt.Errorf("data: %s: %w", name, err)
@@ -85,8 +85,8 @@ func (in *input) decode(name string) error {
 	return in.dropMark(name)
 }
 
-// isZstd knows the frame magic and the sixteen magics of a skippable frame
-// (RFC 8878, 3.1).
+// isZstd recognizes the frame magic and the sixteen magics of a skippable frame (RFC
+// 8878, 3.1).
 func isZstd(b []byte) bool {
 	if len(b) < 4 {
 		return false
@@ -112,8 +112,8 @@ func (in *input) dropMark(name string) error {
 	return nil
 }
 
-// lineEnds refuses a file whose lines end with carriage returns alone, as on
-// old Macs: whatever reads lines would take it for a single one.
+// lineEnds refuses a file whose lines end with bare carriage returns, as on old Macs: a
+// reader of lines would take it for a single one.
 func (in *input) lineEnds(name string) error {
 	head, _ := in.Peek(64 << 10) // an error comes again when its line is read
 	head = bytes.TrimRight(head, "\r\n")
@@ -123,7 +123,7 @@ func (in *input) lineEnds(name string) error {
 	return nil
 }
 
-// openLines is openInput for what reads lines.
+// openLines is openInput for readers of lines.
 func openLines(name string) (*input, error) {
 	in, err := openInput(name)
 	if err != nil {

@@ -7,10 +7,9 @@ import (
 	"io"
 )
 
-// jsonRecords yields the objects of a JSON file: the elements of an array, of
-// the array under Options.ArrayKey of an object, or, where neither is there,
-// objects one after another. It reads one object at a time and returns false
-// when emit asked to stop.
+// jsonRecords yields the objects of a JSON file: the elements of an array, of the array
+// under Options.ArrayKey of an object, or, if there is neither, objects one after
+// another. It reads one object at a time and returns false when emit asked to stop.
 func jsonRecords(name string, opt Options, emit func(Record) bool) (bool, error) {
 	in, err := openInput(name)
 	if err != nil {
@@ -33,7 +32,7 @@ func jsonRecords(name string, opt Options, emit func(Record) bool) (bool, error)
 	}
 }
 
-// firstByte looks at the first byte that is no white space.
+// firstByte peeks at the first byte that is not white space.
 func firstByte(in *input) (byte, error) {
 	for {
 		b, err := in.ReadByte()
@@ -114,7 +113,7 @@ func (j *jsonReader) elements() (bool, error) {
 	return true, nil
 }
 
-// located adds the place to errors that do not name the file already.
+// located adds the place to errors that do not already name the file.
 func (j *jsonReader) located(err error) error {
 	var bad *recordError
 	if errors.As(err, &bad) {

@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// jsonlRecords yields one record a line; blank lines are skipped. It returns
-// false when emit asked to stop.
+// jsonlRecords yields one record per line; blank lines are skipped. It returns false when
+// emit asked to stop.
 func jsonlRecords(name string, opt Options, emit func(Record) bool) (bool, error) {
 	in, err := openLines(name)
 	if err != nil {

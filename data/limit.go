@@ -23,11 +23,10 @@ const maxColumns = 1 << 16
 
 var errTooWide = fmt.Errorf("more than %d columns: is the separator right?", maxColumns)
 
-// columnLimit bounds the separators outside quotes in a line of the CSV that is
-// read through it.
+// columnLimit bounds the separators outside quotes in a line of the CSV read through it.
 type columnLimit struct {
 	r      io.Reader
-	comma  byte // the last one of the separator
+	comma  byte // the last byte of the separator
 	quoted bool
 	seen   int // separators in this line
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Batch is one micro-batch: B rows of T places, row after row.
+// Batch is one micro-batch: B rows of T positions, row after row.
 type Batch struct {
 	Tokens, Labels []int32
 	Weights        []float32 // of each label in the loss
-	Segments       []int32   // nil unless asked for
+	Segments       []int32   // nil unless requested
 }
 
 // CopyTo copies the batch to buffers of the same sizes, such as the inputs of
@@ -66,7 +66,7 @@ type LoaderOptions struct {
 	Shuffle bool
 	Seed    uint64
 	// Epochs ends the stream after that number of passes; 0 never ends it. The last
-	// update is filled up with rows of weight 0.
+	// update is padded with rows of weight 0.
 	Epochs int64
 	// Rank of World takes its share of each micro-batch; World 0 means 1. The
 	// ranks together see the stream of one rank with World times the rows.
@@ -76,9 +76,9 @@ type LoaderOptions struct {
 	Workers, Depth int
 }
 
-// Loader prefetches whole updates. It allocates nothing after it is made, and
-// its stream depends on the corpus and the options above Workers only.
-// The methods are for one goroutine.
+// Loader prefetches whole updates. It allocates nothing once it is made, and its stream
+// depends only on the corpus and the options above Workers. The methods are for one
+// goroutine.
 type Loader struct {
 	windows  *Windows
 	opt      LoaderOptions
@@ -121,7 +121,7 @@ func NewLoader(w *Windows, opt LoaderOptions) (*Loader, error) {
 	return l, nil
 }
 
-// newUpdate allocates the buffers of one slot, each kind in one piece.
+// newUpdate allocates the buffers of one slot, each kind in a single allocation.
 func (l *Loader) newUpdate() Update {
 	a, n := l.opt.MicroBatches, l.opt.BatchSize*l.windows.Length()
 	tokens, labels := make([]int32, a*n), make([]int32, a*n)
@@ -207,7 +207,7 @@ func (l *Loader) pad(tokens, labels []int32, weights []float32, segments []int32
 	clear(segments)
 }
 
-// window is the window at a place of the whole stream.
+// window returns the window at a position in the whole stream.
 func (l *Loader) window(at int64) int64 {
 	n := l.windows.Len()
 	if !l.opt.Shuffle {
@@ -238,9 +238,9 @@ func (l *Loader) Next() (*Update, error) {
 // Position is the position after the last update returned by Next.
 func (l *Loader) Position() Position { return l.at(l.position) }
 
-// Seek goes to a position. The stream from there on equals the uninterrupted
-// one, also when MicroBatches, BatchSize or World are others than before: then the
-// same windows come in the same order, divided into other updates.
+// Seek goes to a position. The stream from there on equals the uninterrupted one, even if
+// MicroBatches, BatchSize or World have changed: then the same windows come in the same
+// order, divided into different updates.
 func (l *Loader) Seek(c Position) error {
 	here := l.at(l.position)
 	n := l.windows.Len()

@@ -25,7 +25,7 @@ func npzDocuments(name string, opt Options, emit func(Document) bool) (bool, err
 	if err != nil {
 		return false, fmt.Errorf("data: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // only read: nothing to lose
 	arrays := []string{npzIDs, npzLengths}
 	if f.Has(npzMask) {
 		arrays = append(arrays, npzMask)

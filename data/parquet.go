@@ -38,7 +38,7 @@ func parquetRecords(name string, columns []string, most int64, emit func(Record)
 	if err != nil {
 		return false, fmt.Errorf("data: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // only read: nothing to lose
 	var file *parquet.File
 	var top []*parquetNode
 	err = caught(func() error {
@@ -101,8 +101,8 @@ type parquetNode struct {
 	path     string
 	optional bool
 	repeated bool
-	def, rep int            // maximal levels
-	leaf     int            // first leaf column, counted over those that are read
+	def, rep int            // maximum levels
+	leaf     int            // first leaf column, counted among those that are read
 	leaves   int            // number of leaf columns
 	column   int            // of a leaf, in the file
 	fields   []*parquetNode // of a group
@@ -206,7 +206,7 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	rowGroup := file.RowGroups()[group]
 	meta := file.Metadata().RowGroups[group]
 	if rowGroup.NumRows() == 0 {
-		return true, nil // as Arrow writes an empty table; its columns have no pages to check
+		return true, nil // the way Arrow writes an empty table; its columns have no pages to check
 	}
 	together := int64(0) // bytes of the largest pages
 	for _, n := range top {
@@ -262,8 +262,8 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	return true, nil
 }
 
-// entryBytes is what a value counts in addition to its own bytes: a list of a
-// million nulls takes some bytes in the file, and memory here.
+// entryBytes is what a value counts for in addition to its own bytes: a list of a million
+// nulls takes some bytes in the file, and memory here.
 const entryBytes = 8
 
 // entry is a value of a leaf column with its levels.
@@ -417,7 +417,7 @@ func (n *parquetNode) list(entries [][]entry) (any, error) {
 	return all, nil
 }
 
-// one builds a leaf or a group that is there. A group of one repeated field is the
+// one builds a leaf or a group that is not null. A group of one repeated field is the
 // standard form of a list and yields its elements.
 func (n *parquetNode) one(entries [][]entry) (any, error) {
 	if n.fields == nil {

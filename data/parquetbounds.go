@@ -18,12 +18,12 @@ import (
 // The library trusts what a file claims. These are bounds on claims, checked before
 // it sees them.
 const (
-	// maxPage bounds what a page may unpack to. Writers make pages of about 1 MiB.
+	// maxPage bounds the size of an unpacked page. Writers make pages of about 1 MiB.
 	maxPage = 256 << 20
-	// maxPages bounds the pages that are in memory together: one of each column.
+	// maxPages bounds the pages that are in memory together: one per column.
 	maxPages = 1 << 30
-	// maxValues bounds the values of a page: as runs, many take few bytes. Writers
-	// put at most a row group's into one, about a million.
+	// maxValues bounds the values of a page: many can take few bytes, as runs. Writers
+	// put at most a row group's values into one, about a million.
 	maxValues = 16 << 20
 	// maxSchemaDepth bounds groups within groups, which the library descends into.
 	maxSchemaDepth = 100
@@ -37,7 +37,7 @@ func checkFooter(f io.ReaderAt, at, size int64) error {
 	if err := thrift.NewDecoder(compact.NewReader(in)).Decode(&meta); err != nil {
 		return fmt.Errorf("its footer is damaged: %w", err)
 	}
-	var open []int32 // children to come, of each group that is open
+	var open []int32 // children still to come, for each open group
 	for _, e := range meta.Schema {
 		for len(open) > 0 && open[len(open)-1] == 0 {
 			open = open[:len(open)-1]
@@ -94,20 +94,20 @@ func checkPages(f io.ReaderAt, fileSize int64, meta format.ColumnMetaData) (larg
 	return largest, nil
 }
 
-// pageValues is how many values a page claims.
+// pageValues returns how many values a page claims.
 func pageValues(h format.PageHeader) int32 {
 	return max(h.DataPageHeader.V.NumValues, h.DataPageHeaderV2.V.NumValues, h.DictionaryPageHeader.V.NumValues)
 }
 
-// checkUnpacked makes sure that a page unpacks to no more than it claims. The
-// library takes what comes, however much that is.
+// checkUnpacked makes sure that a page unpacks to no more than it claims. The library
+// takes whatever comes, however much.
 func checkUnpacked(page *io.SectionReader, codec format.CompressionCodec, h format.PageHeader) error {
 	claim := int64(h.UncompressedPageSize)
 	if v2 := h.DataPageHeaderV2; v2.Valid {
 		if v2.V.IsCompressed.Valid && !v2.V.IsCompressed.V {
 			return nil
 		}
-		// Its levels are not packed.
+		// Its levels are not compressed.
 		levels := int64(v2.V.DefinitionLevelsByteLength) + int64(v2.V.RepetitionLevelsByteLength)
 		if v2.V.DefinitionLevelsByteLength < 0 || v2.V.RepetitionLevelsByteLength < 0 || levels > page.Size() || levels > claim {
 			return fmt.Errorf("levels of %d bytes in a page of %d", levels, page.Size())

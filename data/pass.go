@@ -7,8 +7,8 @@ import (
 	"iter"
 )
 
-// Pass yields what a loader gives until its stream ends, at most limit items
-// (0: all), and closes it. An error, the context's among them, comes last.
+// Pass yields the items of a loader until its stream ends, at most limit items (0: all),
+// and closes it. An error, the context's among them, comes last.
 func Pass[U any](ctx context.Context, l interface {
 	Next() (U, error)
 	Close()

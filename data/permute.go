@@ -36,7 +36,7 @@ func NewPermutation(n int64, seed, stream uint64) Permutation {
 	return p
 }
 
-// At is the element at place i; i must be in [0, n).
+// At returns the element at position i; i must be in [0, n).
 func (p *Permutation) At(i int64) int64 {
 	if uint64(i) >= p.n {
 		panic("data: permutation index out of range")

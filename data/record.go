@@ -17,11 +17,11 @@ type Record struct {
 	File string
 	// Row counts from 1, without the header.
 	Row int64
-	// Line is where the row starts, from 1; 0 where the format has no lines.
+	// Line is where the row starts, from 1; 0 if the format has no lines.
 	Line int64
 
 	fields   map[string]any
-	repaired int // invalid bytes replaced on the way
+	repaired int // invalid bytes that were replaced
 }
 
 // Repaired counts the invalid bytes that were replaced by U+FFFD. It is zero
@@ -34,7 +34,7 @@ func (r *Record) repair() {
 	valid = func(v any) any {
 		switch v := v.(type) {
 		case string:
-			text, n, _ := ValidUTF8(r.Where(), []byte(v), true) // what is replaced is not an error
+			text, n, _ := ValidUTF8(r.Where(), []byte(v), true) // replaced bytes are not an error
 			r.repaired += n
 			return string(text)
 		case map[string]any:
@@ -63,9 +63,9 @@ func (r Record) Where() string {
 // Fields lists the names of the top-level fields, sorted.
 func (r Record) Fields() []string { return slices.Sorted(maps.Keys(r.fields)) }
 
-// Get returns a field: string, bool, json.Number, int64, float64, nil, []any
-// or map[string]any. A dot in name goes into a nested object unless a field
-// has the very name.
+// Get returns a field: string, bool, json.Number, int64, float64, nil, []any or
+// map[string]any. A dot in name selects a field of a nested object unless a field has the
+// whole name.
 func (r Record) Get(name string) (any, error) {
 	v, ok, err := r.lookup(r.fields, name)
 	if err != nil {

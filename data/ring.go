@@ -8,10 +8,10 @@ import (
 
 var errClosed = errors.New("data: loader is closed")
 
-// ring fills numbered items ahead of their use into a fixed set of slots.
-// Workers take numbers in turn and fill slots in parallel; the consumer gets them
-// in order. A slot's content is a function of its number alone, so the stream does
-// not depend on the number of workers.
+// ring fills numbered items ahead of their use into a fixed set of slots. Workers take
+// numbers in turn and fill slots in parallel; the consumer gets them in order. A slot's
+// content is a function only of its number, so the stream does not depend on the number
+// of workers.
 type ring[S any] struct {
 	fill func(n int64, slot *S) error
 
@@ -29,7 +29,7 @@ type ring[S any] struct {
 
 type slot[S any] struct {
 	value S
-	n     int64 // number it holds, -1 for none
+	n     int64 // number that it holds, -1 for none
 	err   error
 }
 
@@ -80,8 +80,8 @@ func (r *ring[S]) room() bool {
 	return r.claimed < r.limit && r.claimed-first < int64(len(r.slots))
 }
 
-// next takes back the previous slot and returns the following one. After the last
-// one it returns io.EOF. An error stays.
+// next takes back the previous slot and returns the following one. After the last one it
+// returns io.EOF. An error is permanent.
 func (r *ring[S]) next() (*S, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,8 +108,8 @@ func (r *ring[S]) next() (*S, error) {
 	}
 }
 
-// restart throws away what was filled ahead and begins again at number 0. move
-// runs while no worker fills and returns the new limit.
+// restart discards what was filled ahead and begins again at number 0. move runs while no
+// worker fills and returns the new limit.
 func (r *ring[S]) restart(move func() (limit int64)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// ValidUTF8 returns text as valid UTF-8 or an error that says where it is not;
-// where names it in the error. With replace set each invalid byte becomes U+FFFD
-// and is counted.
+// ValidUTF8 returns text as valid UTF-8 or an error that says where it is invalid; where
+// names the text in the error. With replace set each invalid byte becomes U+FFFD and is
+// counted.
 func ValidUTF8(where string, text []byte, replace bool) (valid []byte, replaced int, err error) {
 	doc := Document{ID: where, Text: text}
 	err = checkUTF8(&doc, replace)
@@ -16,7 +16,7 @@ func ValidUTF8(where string, text []byte, replace bool) (valid []byte, replaced 
 }
 
 // checkUTF8 makes doc's text valid UTF-8 or returns an error that says where it is
-// not. With replace set each invalid byte becomes U+FFFD and is counted.
+// invalid. With replace set each invalid byte becomes U+FFFD and is counted.
 func checkUTF8(doc *Document, replace bool) error {
 	if utf8.Valid(doc.Text) {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// WithHeldOut is the documents of train, and after them those of held, all of
-// which are held out.
+// WithHeldOut returns the documents of train, and after them those of held, all of which
+// are held out.
 func WithHeldOut(train, held Source) Source { return withHeldOut{train, held} }
 
 type withHeldOut struct{ train, held Source }
@@ -41,8 +41,8 @@ func (w withHeldOut) Documents() iter.Seq2[Document, error] {
 	}
 }
 
-// EndsHeldOut is src with the last share of each document's text held out, as a
-// document of its own.
+// EndsHeldOut returns src with the last share of each document's text held out, as a
+// separate document.
 func EndsHeldOut(src Source, share float64) Source { return endsHeldOut{src, share} }
 
 type endsHeldOut struct {
@@ -80,7 +80,7 @@ func (e endsHeldOut) Documents() iter.Seq2[Document, error] {
 	}
 }
 
-// Shared is a file that is among those of both, empty if there is none.
+// Shared returns a file that is in both, empty if there is none.
 func (f *Files) Shared(g *Files) string {
 	seen := make(map[string]bool, len(f.paths))
 	for _, p := range f.paths {
@@ -94,7 +94,7 @@ func (f *Files) Shared(g *Files) string {
 	return ""
 }
 
-// place is where a file is, whatever its name.
+// place identifies where a file is, whatever its name.
 func place(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

@@ -7,22 +7,22 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// WindowOptions are how a stream is cut for causal language modeling.
+// WindowOptions say how a stream is cut for causal language modeling.
 type WindowOptions struct {
 	// Length is T, the number of inputs of a window.
 	Length int
-	// CrossDocument keeps the loss of a document's first token, predicted from
-	// the EOS of the document before. By default its weight is 0: nothing in that
-	// context predicts what comes next.
+	// CrossDocument keeps the loss of a document's first token, predicted from the EOS of
+	// the previous document. By default its weight is 0: nothing in that context predicts
+	// it.
 	CrossDocument bool
 }
 
-// Windows packs a corpus into windows of T tokens. Window i covers the stream
-// from i*T on: inputs are s[i*T : i*T+T], labels s[i*T+1 : i*T+T+1], so that the
-// label at a place is the token after the input at that place, shifted once
-// and here only. Each token of the stream is an input at most once and a label
-// at most once; only the stream's first is never a label and its last never an
-// input. The last window is padded with EOS of weight 0.
+// Windows packs a corpus into windows of T tokens. Window i covers the stream from i*T
+// on: inputs are s[i*T : i*T+T], labels s[i*T+1 : i*T+T+1], so that the label at a
+// position is the token after the input at that position, shifted once and only here.
+// Each token of the stream is an input at most once and a label at most once; only the
+// stream's first is never a label and its last never an input. The last window is padded
+// with EOS of weight 0.
 type Windows struct {
 	corpus Corpus
 	opt    WindowOptions
@@ -61,9 +61,8 @@ func (w *Windows) Weight() float64 {
 	return float64(n)
 }
 
-// BitsPerByte turns a loss in nats a label into bits a byte of text, which
-// compares models of different tokenizers. It is 0 when the corpus does not
-// know its bytes.
+// BitsPerByte turns a loss in nats per label into bits per byte of text, which compares
+// models of different tokenizers. It is 0 if the corpus does not know its size in bytes.
 func (w *Windows) BitsPerByte(loss float64) float64 {
 	if w.corpus.Bytes() == 0 {
 		return 0
@@ -71,10 +70,10 @@ func (w *Windows) BitsPerByte(loss float64) float64 {
 	return loss * w.Weight() / float64(w.corpus.Bytes()) / math.Ln2
 }
 
-// Fill writes window i to tokens, labels and weights, each of length T, and
-// returns the sum of its weights. segments may be nil; else it gets the number
-// of each input's document within the window, from 0 on, which keeps attention
-// inside documents. Padding is a segment of its own.
+// Fill writes window i to tokens, labels and weights, each of length T, and returns the
+// sum of its weights. segments may be nil; otherwise it gets the number of each input's
+// document within the window, from 0 on, which keeps attention inside documents. Padding
+// is a separate segment.
 func (w *Windows) Fill(i int64, tokens, labels []int32, weights []float32, segments []int32) (float64, error) {
 	t := w.opt.Length
 	if len(tokens) != t || len(labels) != t || len(weights) != t || segments != nil && len(segments) != t {
@@ -102,8 +101,8 @@ func (w *Windows) Fill(i int64, tokens, labels []int32, weights []float32, segme
 	return float64(n) - w.mark(off, n, weights, segments), nil
 }
 
-// mark zeroes the weights of labels that open a document, numbers the
-// segments, and returns how many weights it took away.
+// mark zeroes the weights of labels that open a document, numbers the segments, and
+// returns how much weight it removed.
 func (w *Windows) mark(off int64, n int, weights []float32, segments []int32) (taken float64) {
 	from, segment := 0, int32(0)
 	number := func(to int) {
@@ -115,9 +114,9 @@ func (w *Windows) mark(off int64, n int, weights []float32, segments []int32) (t
 		from, segment = to, segment+1
 	}
 	for d := documentAt(w.corpus, off); d < w.corpus.Documents()-1; d++ {
-		// start is where the next document begins, as an input place. Its first
-		// token is the label of the place before, which is in this window even
-		// when the start itself is not.
+		// start is where the next document begins, as an input position. Its first token
+		// is the label of the previous position, which is in this window even if the
+		// start itself is not.
 		start := int(min(w.corpus.DocumentEnd(d)-off, int64(n)+1))
 		if start > n {
 			break

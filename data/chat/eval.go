@@ -15,29 +15,29 @@ const (
 	continues
 )
 
-// run is one rendering. It is bounded, because templates come with folders that others
-// made, and a line of one can ask for more memory or time than there is.
+// run is one rendering. It is bounded because templates come with other people's folders,
+// and one line can demand more memory or time than there is.
 type run struct {
 	out    *strings.Builder
 	scopes []map[string]any
-	// work and calls count what the bounds are about; depth is that of a comparison.
+	// work and calls count what is bounded; depth is the depth of a comparison.
 	work         int64
 	calls, depth int
 }
 
 const (
-	// maxWork bounds statements, rounds of loops, expressions, and pieces of workBytes of
-	// what these read or make; so all values together take less than 128 MiB.
+	// maxWork bounds statements, iterations of loops, expressions, and pieces of
+	// workBytes that these read or make; so all values together take less than 128 MiB.
 	maxWork   = 4 << 20
 	workBytes = 32
 	// elementBytes is what an element of a list takes.
 	elementBytes = 16
-	// maxText bounds the result, in bytes; maxCalls how many macros are in one another.
+	// maxText bounds the result, in bytes; maxCalls how deep macro calls are nested.
 	maxText  = 16 << 20
 	maxCalls = 100
 )
 
-// spend counts an expression that reads or makes values of so many bytes. It is called
+// spend counts an expression that reads or makes values of the given size. It is called
 // before they are made.
 func (x *run) spend(bytes int) { x.spendProduct(int64(bytes), 1) }
 
@@ -80,7 +80,7 @@ func (x *run) all(body []stmt) flow {
 	return goesOn
 }
 
-// value is that of an expression.
+// value evaluates an expression.
 func (x *run) value(e expr) any {
 	x.spend(0)
 	return e.eval(x)
@@ -104,7 +104,7 @@ func (x *run) lookup(name string) any {
 	return undefined{name}
 }
 
-// bind gives names to a value, or to each of its elements.
+// bind assigns names to a value, or to each of its elements.
 func (x *run) bind(names []string, v any, line int) {
 	scope := x.scopes[len(x.scopes)-1]
 	if len(names) == 1 {
@@ -120,7 +120,7 @@ func (x *run) bind(names []string, v any, line int) {
 	}
 }
 
-// captured is what body writes.
+// captured returns what body writes.
 func (x *run) captured(body []stmt) string {
 	out := x.out
 	defer func() { x.out = out }()
@@ -159,7 +159,7 @@ func (s branch) run(x *run) flow {
 // set names a value, or what body writes.
 type set struct {
 	names []string
-	attr  string // of a namespace, names[0]
+	attr  string // in a namespace, names[0]
 	value expr
 	body  []stmt
 	line  int
@@ -170,7 +170,7 @@ func (s set) run(x *run) flow {
 	if s.value != nil {
 		v = x.value(s.value)
 	} else {
-		// What is set inside stays inside.
+		// Variables set inside do not leave the scope.
 		x.scopes = append(x.scopes, map[string]any{})
 		v = x.captured(s.body)
 		x.scopes = x.scopes[:len(x.scopes)-1]
@@ -231,7 +231,7 @@ type macro struct {
 	defaults map[string]expr
 	body     []stmt
 	line     int
-	// scopes are those around it, whatever they hold when it is called.
+	// scopes are the enclosing scopes, with whatever they hold when the macro is called.
 	scopes []map[string]any
 }
 
@@ -461,7 +461,7 @@ func (m member) eval(x *run) any {
 	return nil
 }
 
-// element is of[i].
+// element returns of[i].
 func (x *run) element(of any, i int64, line int) any {
 	switch of := of.(type) {
 	case []any:
@@ -479,7 +479,7 @@ func (x *run) element(of any, i int64, line int) any {
 	return undefined{"an element that a list does not have"}
 }
 
-// within is the place of element i of n, which may be counted from the end.
+// within returns the position of element i of n; a negative i counts from the end.
 func within(i int64, n int) (at int64, ok bool) {
 	if i < 0 {
 		i += int64(n)
@@ -557,7 +557,7 @@ func (s slice) eval(x *run) any {
 	return out
 }
 
-// arguments are those of a call, of which the last can have names.
+// arguments are the arguments of a call; the last ones can be named.
 type arguments struct {
 	list  []expr
 	named object

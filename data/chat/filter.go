@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// filters are those that are supported, with the names of their arguments; a name that
-// ends with "!" has to be given, "..." takes any number.
+// filters are the supported filters, with the names of their arguments; a name that ends
+// with "!" is required, "..." takes any number.
 var filters = map[string][]string{
 	"trim": {"chars"}, "length": nil, "count": nil, "tojson": {"indent"}, "upper": nil, "lower": nil, "title": nil, "capitalize": nil,
 	"default": {"default_value", "boolean"}, "d": {"default_value", "boolean"}, "first": nil, "last": nil, "join": {"d", "attribute"},
@@ -33,10 +33,10 @@ func (f filter) eval(x *run) any {
 	return x.filter(f.name, v, list, named, f.line)
 }
 
-// absent is an argument that is not given.
+// absent is an argument that was not passed.
 type absent struct{}
 
-// named puts arguments into the order of a filter's.
+// ordered puts arguments into the order of a filter's.
 func ordered(filter string, list []any, named *dict, line int) []any {
 	names := filters[filter]
 	if len(list) > len(names) {
@@ -136,8 +136,9 @@ func (x *run) filter(name string, v any, list []any, named *dict, line int) any 
 	return x.cased(name, text(v))
 }
 
-// chosen is what select, reject, selectattr and rejectattr leave: elements of which, or of
-// an attribute of which, a test holds or does not; without a test, whether it is true.
+// chosen returns the result of select, reject, selectattr and rejectattr: the elements for
+// which a test holds, or does not, on them or on an attribute; without a test, whether
+// they are true.
 func (x *run) chosen(name string, v any, args []any, named *dict, line int) any {
 	if len(named.keys) > 0 {
 		failf(line, "named arguments of the filter %q are not supported", name)
@@ -168,8 +169,8 @@ func (x *run) chosen(name string, v any, args []any, named *dict, line int) any 
 	return g
 }
 
-// mapped is what the filter map gives: an attribute of each element, or what a filter
-// makes of it.
+// mapped returns the result of the filter map: an attribute of each element, or a filter
+// applied to it.
 func (x *run) mapped(v any, args []any, named *dict, line int) any {
 	items := x.list(v, line)
 	if attribute, ok := named.of["attribute"]; ok && len(args) == 0 {
@@ -200,8 +201,8 @@ func (x *run) mapped(v any, args []any, named *dict, line int) any {
 	return &generator{out}
 }
 
-// attributes are those of each element: a name, a place in a list, or several with dots
-// between.
+// attributes returns an attribute of each element: a name, an index of a list, or several
+// of them with dots in between.
 func (x *run) attributes(v, attribute any, line int) []any {
 	path, ok := attribute.(string)
 	if i, whole := attribute.(int64); whole {
@@ -226,7 +227,7 @@ func (x *run) attributes(v, attribute any, line int) []any {
 	return out
 }
 
-// json is a text, a number, true, false or none in JSON, as transformers writes it.
+// json prints a text, a number, true, false or none in JSON, as transformers writes it.
 func (x *run) json(v any, line int) string {
 	switch v := v.(type) {
 	case nil, bool, int64, float64:
@@ -241,11 +242,11 @@ func (x *run) json(v any, line int) string {
 	if err := e.Encode(v); err != nil {
 		failf(line, "tojson: %v", err)
 	}
-	// Python leaves these as they are.
+	// Python does not escape these.
 	return strings.NewReplacer(`\u2028`, "\u2028", `\u2029`, "\u2029", `\\`, `\\`).Replace(strings.TrimSuffix(b.String(), "\n"))
 }
 
-// tests are those that are supported, with the number of their arguments.
+// tests are the supported tests, with the number of their arguments.
 var tests = map[string]int{
 	"defined": 0, "undefined": 0, "none": 0, "string": 0, "number": 0, "integer": 0, "float": 0, "boolean": 0, "mapping": 0,
 	"iterable": 0, "sequence": 0, "true": 0, "false": 0, "odd": 0, "even": 0,

@@ -33,12 +33,12 @@ type Format struct {
 	Template *Template
 	// Source is the text of the template.
 	Source string
-	// Tokens are the special tokens that a template may name: bos_token, eos_token, ...
+	// Tokens are the special tokens that a template may use: bos_token, eos_token, ...
 	Tokens map[string]any
 }
 
-// Load reads the chat template of a model folder, in chat_template.jinja or else in
-// tokenizer_config.json. template, unless empty, names another: a file, or chatml.
+// Load reads the chat template of a model folder, in chat_template.jinja or otherwise in
+// tokenizer_config.json. template, unless empty, names another one: a file, or chatml.
 func Load(dir, template string) (*Format, error) {
 	f := &Format{Tokens: map[string]any{}}
 	config, err := f.readConfig(filepath.Join(dir, configFile))
@@ -79,7 +79,7 @@ func Load(dir, template string) (*Format, error) {
 	return f, nil
 }
 
-// readConfig reads the special tokens, and gives the rest of the file.
+// readConfig reads the special tokens, and returns the rest of the file.
 func (f *Format) readConfig(path string) (map[string]json.RawMessage, error) {
 	text, err := regular.Read(path, MaxFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -110,7 +110,7 @@ func (f *Format) readConfig(path string) (map[string]json.RawMessage, error) {
 	return config, nil
 }
 
-// fromConfig is a template or, of several, the one called default.
+// fromConfig returns a template or, if there are several, the one called default.
 func fromConfig(raw json.RawMessage) (string, error) {
 	var one string
 	var several []struct{ Name, Template string }
@@ -133,7 +133,8 @@ func fromConfig(raw json.RawMessage) (string, error) {
 // Message is a turn of a conversation.
 type Message struct {
 	Role, Content string
-	// Thoughts are what a model thinks before it answers, Name who speaks; "" is none.
+	// Thoughts are what a model thinks before it answers, Name is the speaker; "" means
+	// none.
 	Thoughts, Name string
 	// Untrained marks an answer that is not to be learned.
 	Untrained bool
@@ -144,7 +145,7 @@ const Assistant = "assistant"
 
 var roles = []string{"system", "developer", "user", Assistant}
 
-// Read is a conversation in the format of OpenAI's chat messages: a list of objects
+// Read reads a conversation in the format of OpenAI's chat messages: a list of objects
 // with role and content.
 func Read(v any) ([]Message, error) {
 	list, ok := v.([]any)
@@ -206,7 +207,7 @@ func readMessage(v any) (m Message, err error) {
 	return m, nil
 }
 
-// content is a text, or one in parts.
+// content reads a text, or one in parts.
 func content(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
@@ -226,7 +227,7 @@ func content(v any) (string, error) {
 	return "", errors.New("content is no text")
 }
 
-// Render is a conversation as text; prompt: with the beginning of an answer.
+// Render renders a conversation as text; prompt: with the beginning of an answer.
 func (f *Format) Render(messages []Message, prompt bool) (string, error) {
 	list := make([]any, len(messages))
 	for i, m := range messages {
@@ -250,7 +251,7 @@ func (f *Format) Render(messages []Message, prompt bool) (string, error) {
 // Until, both of which the text begins with.
 type Answer struct{ Before, Until string }
 
-// Example is a text to learn the answers of.
+// Example is a text whose answers are to be learned.
 type Example struct {
 	Text    string
 	Answers []Answer
@@ -258,7 +259,7 @@ type Example struct {
 
 // Examples renders a conversation to be learned. It is one text, unless the template
 // writes an answer differently once others follow it (without its thoughts, say): then
-// each answer is a text of its own that ends with it, as it is when it is given.
+// each answer ends a text of its own, in the form it has when it is given.
 func (f *Format) Examples(messages []Message) ([]Example, error) {
 	whole, err := f.Render(messages, false)
 	if err != nil {

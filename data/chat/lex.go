@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// part is a stretch of a template: text, {{ an expression }} or {% a tag %}.
+// part is a part of a template: text, {{ an expression }} or {% a tag %}.
 type part struct {
 	kind byte // 't', '{' or '%'
 	text string
 	line int
 }
 
-// Error is a mistake in a template or in what it is given.
+// Error is a mistake in a template or in its input.
 type Error struct {
 	Line int // 0: the template as a whole
 	Text string
@@ -45,7 +45,7 @@ func caught(err *error) {
 // tags removed as trim_blocks and lstrip_blocks say.
 func split(src string) (parts []part) {
 	src = strings.TrimSuffix(strings.ReplaceAll(src, "\r\n", "\n"), "\n")
-	line, trim := 1, byte(0) // what the tag before does to the text after it
+	line, trim := 1, byte(0) // how the previous tag affects the text after it
 	for src != "" {
 		open := opening(src)
 		text := src[:open]
@@ -69,7 +69,7 @@ func split(src string) (parts []part) {
 		case mark == '-':
 			shown = strings.TrimRight(shown, " \t\n\r\f\v")
 		case kind != '{' && mark != '+':
-			// A tag that is first on its line, of the template.
+			// A tag that is first on its line in the template.
 			bare := strings.TrimRight(shown, " \t")
 			if strings.HasSuffix(bare, "\n") || bare == "" && (strings.HasSuffix(strings.TrimRight(text, " \t"), "\n") || len(parts) == 0 && trim == 0) {
 				shown = bare
@@ -102,7 +102,7 @@ func split(src string) (parts []part) {
 	return parts
 }
 
-// opening is where the next {{, {% or {# begins.
+// opening returns where the next {{, {% or {# begins.
 func opening(s string) int {
 	for i := 0; i+1 < len(s); i++ {
 		if s[i] == '{' && strings.IndexByte("{%#", s[i+1]) >= 0 {
@@ -112,7 +112,7 @@ func opening(s string) int {
 	return len(s)
 }
 
-// inside is what stands in a tag that s begins with, and where the tag ends.
+// inside returns the content of the tag that s begins with, and where the tag ends.
 func inside(s string, kind byte, line int) (body string, length, end int) {
 	closing := map[byte]string{'{': "}}", '%': "%}", '#': "#}"}[kind]
 	quote := byte(0)
@@ -175,7 +175,7 @@ func lex(s string, line int) (out []lexeme) {
 	}
 }
 
-// unquote reads escapes as Python does.
+// unquote reads escapes like Python.
 func unquote(s string) string {
 	var b strings.Builder
 	for s != "" {
@@ -211,7 +211,7 @@ func unquote(s string) string {
 	return b.String()
 }
 
-// few is the beginning of a text.
+// few returns the beginning of a text.
 func few(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "..."

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// methodsOf names what can be called of a value with a dot.
+// methodsOf names the methods that a value has.
 func methodsOf(v any) []string {
 	switch v.(type) {
 	case string:
@@ -106,7 +106,7 @@ func (x *run) method(m method, args []any, line int) any {
 	return x.cased(m.name, s)
 }
 
-// memberOf is of.name or of[name].
+// memberOf returns of.name or of[name].
 func (x *run) memberOf(of any, name string, line int) any {
 	switch of := of.(type) {
 	case undefined:
@@ -130,7 +130,7 @@ func (x *run) memberOf(of any, name string, line int) any {
 	return undefined{few(name)}
 }
 
-// member is what a template reads of its loop.
+// member returns an attribute of a template's loop.
 func (s *state) member(name string, line int) any {
 	switch name {
 	case "index":

@@ -9,7 +9,7 @@ import (
 // Template is a parsed chat template.
 type Template struct{ body []stmt }
 
-// stmt is a part of a template that is run.
+// stmt is a part of a template that is executed.
 type stmt interface{ run(x *run) flow }
 
 // expr is a part that has a value.
@@ -28,20 +28,20 @@ type parser struct {
 	parts []part
 	at    int
 	loops int
-	// macros counts those around what is read.
+	// macros counts the enclosing macros.
 	macros int
-	// The expression that is read.
+	// State of the expression being read.
 	line int
 	lex  []lexeme
 	pos  int
-	// nested counts what is open around what is read.
+	// nested counts the enclosing open constructs.
 	nested int
 }
 
 // maxNested bounds how deep expressions and tags are nested.
 const maxNested = 200
 
-// nest notes that something begins; it ends with what is returned.
+// nest records that a construct begins; calling end records that it ends.
 func (p *parser) nest() (end func()) {
 	if p.nested++; p.nested > maxNested {
 		failf(p.line, "more than %d levels are nested", maxNested)
@@ -49,7 +49,7 @@ func (p *parser) nest() (end func()) {
 	return func() { p.nested-- }
 }
 
-// body reads up to one of the tags in ends, which it leaves to be read; of line 0: up to
+// body reads up to one of the tags in ends, which it does not consume; for line 0: up to
 // the end.
 func (p *parser) body(line int, ends ...string) (out []stmt) {
 	for ; p.at < len(p.parts); p.at++ {
@@ -92,7 +92,7 @@ func (p *parser) tag(tag string) []stmt {
 		return []stmt{p.setTag()}
 	case "macro":
 		return []stmt{p.macroTag()}
-	case "generation": // marks answers, which are found without
+	case "generation": // marks answers, which are found without it
 		p.end()
 		p.at++
 		body := p.body(line, "endgeneration")
@@ -181,7 +181,7 @@ func (p *parser) setTag() stmt {
 	return s
 }
 
-// names reads one name or several.
+// names reads one or more names.
 func (p *parser) names() []string {
 	out := []string{p.name()}
 	for p.skip(",") {
@@ -216,7 +216,7 @@ func (p *parser) macroTag() stmt {
 	return m
 }
 
-// outsideLoops begins a body that no break leaves; it ends with what is returned.
+// outsideLoops begins a body that break cannot leave; calling end ends it.
 func (p *parser) outsideLoops() (end func()) {
 	loops := p.loops
 	p.loops = 0
@@ -345,7 +345,7 @@ func (p *parser) sum() expr {
 	})
 }
 
-// filtered reads what filters and tests apply to: -x | f is (-x) | f.
+// filtered reads the operand of filters and tests: -x | f is (-x) | f.
 func (p *parser) filtered() expr {
 	e := p.unary()
 	for {
@@ -380,7 +380,7 @@ func (p *parser) primary() expr {
 		return constant{s}
 	case '0':
 		if strings.Contains(l.text, ".") {
-			v, _ := strconv.ParseFloat(l.text, 64) // the lexer let nothing else through
+			v, _ := strconv.ParseFloat(l.text, 64) // the lexer lets nothing else through
 			return constant{v}
 		}
 		v, err := strconv.ParseInt(l.text, 10, 64)
@@ -421,7 +421,7 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-// list reads expressions up to a closing bracket; of none: up to the end.
+// list reads expressions up to a closing bracket; without one: up to the end.
 func (p *parser) list(closing string) (out []expr, comma bool) {
 	for !p.closed(closing) {
 		out = append(out, p.expr())
@@ -525,7 +525,7 @@ func (p *parser) subscript(e expr) expr {
 
 func (p *parser) call(of expr) expr { return call{of, p.arguments(), p.line} }
 
-// arguments reads those of a call, up to its end.
+// arguments reads the arguments of a call, up to its end.
 func (p *parser) arguments() (a arguments) {
 	for !p.skip(")") {
 		if l := p.peek(); l.kind == 'n' && p.lex[p.pos+1].text == "=" && p.lex[p.pos+1].kind == 'o' {

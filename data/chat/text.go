@@ -9,10 +9,10 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Texts are made here, and paid for before they are made: one expression can ask for more
-// than there is memory.
+// Texts are created here, and counted before they are created: one expression can demand
+// more than the memory there is.
 
-// concat is one text after the other.
+// concat joins two texts.
 func (x *run) concat(s, t string) string {
 	x.spend(len(s) + len(t))
 	return s + t
@@ -43,7 +43,7 @@ func (x *run) joined(v any, with string, line int) string {
 	return strings.Join(texts, with)
 }
 
-// parts are those of s between each `at`, from the left at most n cuts; n < 0: all.
+// parts splits s at each at, making at most n cuts from the left; n < 0: all.
 func (x *run) parts(s, at string, n int64) []any {
 	x.spend(len(s))
 	cuts := int64(strings.Count(s, at))
@@ -89,7 +89,7 @@ func (x *run) isPrefix(s string, t any, atEnd bool, line int) bool {
 	return false
 }
 
-// cased is s in another case, as Python's method of that name has it.
+// cased returns s in another case, like Python's method of that name.
 func (x *run) cased(how, s string) string {
 	x.spend(3 * len(s))
 	switch how {
@@ -104,14 +104,14 @@ func (x *run) cased(how, s string) string {
 	return eachRun(s, cased, capitalized)
 }
 
-// titled is the filter title, which knows apostrophes where the method does not.
+// titled is the filter title, which handles apostrophes, unlike the method.
 func (x *run) titled(s string) string {
 	x.spend(3 * len(s))
 	inside := func(r rune) bool { return !isSpace(r) && !strings.ContainsRune("-({[<", r) }
 	return eachRun(s, inside, func(s string) string { return withFirst(s, cases.Upper(language.Und)) })
 }
 
-// eachRun is s with each of its longest runs of such characters in another case.
+// eachRun returns s with each maximal run of certain characters in another case.
 func eachRun(s string, inside func(rune) bool, in func(string) string) string {
 	var b strings.Builder
 	for s != "" {
@@ -132,7 +132,7 @@ func eachRun(s string, inside func(rune) bool, in func(string) string) string {
 
 func capitalized(s string) string { return withFirst(s, cases.Title(language.Und)) }
 
-// withFirst is s in lower case but for its first character.
+// withFirst returns s in lower case except for its first character.
 func withFirst(s string, first cases.Caser) string {
 	_, n := utf8.DecodeRuneInString(s)
 	lower := cases.Lower(language.Und)

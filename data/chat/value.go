@@ -14,15 +14,15 @@ type (
 	undefined struct{ name string }
 	namespace struct{ m map[string]any }
 	builtin   string
-	// dict keeps the order in which its keys came, as Python does.
+	// dict keeps its keys in order of insertion, as Python does.
 	dict struct {
 		keys []string
 		of   map[string]any
 	}
-	// generator is what filters such as selectattr give: it can be gone through once, and
-	// is true also where it has nothing.
+	// generator is the result of filters such as selectattr: it can be iterated once, and
+	// is true even if it is empty.
 	generator struct{ items []any }
-	// state is `loop` in a loop.
+	// state is the variable `loop` of a loop.
 	state struct {
 		index int
 		items []any
@@ -42,7 +42,7 @@ func (d *dict) set(key string, v any) {
 	d.of[key] = v
 }
 
-// entries are the items, keys or values of a dict.
+// entries returns the items, keys or values of a dict.
 func (x *run) entries(d *dict, which string) []any {
 	x.spend(len(d.keys) * elementBytes)
 	out := make([]any, len(d.keys))
@@ -59,7 +59,7 @@ func (x *run) entries(d *dict, which string) []any {
 	return out
 }
 
-// list are the elements that a loop goes over.
+// list returns the elements that a loop iterates over.
 func (x *run) list(v any, line int) []any {
 	switch v := v.(type) {
 	case []any:
@@ -84,7 +84,7 @@ func (x *run) list(v any, line int) []any {
 	return nil
 }
 
-// length is that of a text in characters, or of whatever has one.
+// length returns the length of a text in characters, or of any value that has a length.
 func (x *run) length(v any, line int) int64 {
 	switch v := v.(type) {
 	case string:
@@ -118,7 +118,7 @@ func truth(v any) bool {
 	return true
 }
 
-// number is a number as a float64; true is 1, as in Python.
+// number returns a number as a float64; true is 1, as in Python.
 func number(v any) (float64, bool) {
 	if i, ok := whole(v); ok {
 		return float64(i), true
@@ -140,7 +140,7 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-// compared is how a is to b, if both are numbers or both are texts.
+// compared compares a with b, if both are numbers or both are texts.
 func (x *run) compared(a, b any) (c int, ok bool) {
 	if i, ok := whole(a); ok {
 		if j, ok := whole(b); ok {
@@ -191,7 +191,7 @@ func (x *run) equal(a, b any) bool {
 	return false
 }
 
-// arithmetic computes with whole numbers, as Python does up to 64 bits.
+// arithmetic computes with whole numbers like Python, up to 64 bits.
 func arithmetic(op string, i, j int64, line int) any {
 	if j == 0 && (op == "/" || op == "//" || op == "%") {
 		failf(line, "division by zero")
@@ -226,7 +226,7 @@ func arithmetic(op string, i, j int64, line int) any {
 	return v
 }
 
-// shown is a value as text, as Python prints it.
+// shown returns a value as Python prints it.
 func shown(v any, line int) string {
 	switch v := v.(type) {
 	case string:
@@ -247,7 +247,7 @@ func shown(v any, line int) string {
 	return ""
 }
 
-// kind is what a value is, for messages.
+// kind describes a value's type, for messages.
 func kind(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -270,7 +270,7 @@ func kind(v any) string {
 	return "a function"
 }
 
-// spelled is a value in a message: whole if it is a name or a number.
+// spelled returns a value for a message: whole if it is a name or a number.
 func spelled(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -16,8 +16,8 @@ import (
 )
 
 // repo is the cache's folder of one repository: blobs/TAG hold contents,
-// snapshots/COMMIT/NAME point to them, refs/REVISION hold commits. Everything
-// is done through an [os.Root], which confines all paths.
+// snapshots/COMMIT/NAME point to them, refs/REVISION hold commits. All access is through
+// an [os.Root], which confines all paths.
 type repo struct {
 	root *os.Root
 	dir  string
@@ -29,7 +29,7 @@ func (r Ref) folder() string {
 	return string(r.Kind) + "--" + strings.ReplaceAll(r.ID, "/", "--")
 }
 
-// openRepo opens a repository's folder, and makes it where create is set.
+// openRepo opens a repository's folder, and creates it if create is set.
 func (c *Client) openRepo(r Ref, create bool) (*repo, error) {
 	p := &repo{dir: filepath.Join(c.Cache, r.folder()), locks: filepath.Join(c.Cache, ".locks", r.folder())}
 	if create {
@@ -49,7 +49,7 @@ func (p *repo) Close() error { return p.root.Close() }
 // maxRef bounds a file of refs, which holds one commit.
 const maxRef = 4 << 10
 
-// commit is the commit that the cache knows a revision by.
+// commit returns the commit that the cache has for a revision.
 func (p *repo) commit(revision string) (string, error) {
 	if commit.MatchString(revision) {
 		return revision, nil
@@ -79,7 +79,7 @@ func (p *repo) setCommit(revision, id string) error {
 
 func snapshotDir(commit string) string { return filepath.Join("snapshots", commit) }
 
-// files are those of a snapshot, by the names they have in the repository.
+// files returns the files of a snapshot, by their names in the repository.
 func (p *repo) files(commit string) ([]string, error) {
 	var names []string
 	dir := path.Join("snapshots", commit)
@@ -97,7 +97,7 @@ func (p *repo) files(commit string) ([]string, error) {
 	return names, err
 }
 
-// place has a name of a snapshot point to a blob.
+// place makes a name in a snapshot point to a blob.
 func (p *repo) place(commit, name, blob string) error {
 	at := filepath.Join(snapshotDir(commit), filepath.FromSlash(name))
 	if err := p.root.MkdirAll(filepath.Dir(at), 0o755); err != nil {
@@ -119,14 +119,14 @@ func (p *repo) place(commit, name, blob string) error {
 	return p.root.Rename(temp, at)
 }
 
-// have reports whether a blob is there in full.
+// have reports whether a blob is completely there.
 func (p *repo) have(a about) bool {
 	st, err := p.root.Stat(filepath.Join("blobs", a.blobName()))
 	return err == nil && st.Mode().IsRegular() && (a.size < 0 || st.Size() == a.size)
 }
 
-// fill gets a blob into the cache unless it is there: fetch completes the given
-// file. One process at a time does so for a blob.
+// fill fetches a blob into the cache unless it is there: fetch completes the file that it
+// is passed. Only one process at a time does so for a blob.
 func (p *repo) fill(ctx context.Context, a about, fetch func(f *os.File) error) (err error) {
 	if p.have(a) {
 		return nil

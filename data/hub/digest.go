@@ -15,7 +15,7 @@ var (
 	plainTag  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 )
 
-// blobName is the name in the cache of an ETag's content: the tag itself, as in
+// blobName returns the cache's name for an ETag's content: the tag itself, as in
 // huggingface_hub, unless that is not a safe name.
 func (a about) blobName() string {
 	if plainTag.MatchString(a.etag) {
@@ -25,8 +25,8 @@ func (a about) blobName() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// digest is the hash that the file's ETag is, nil if it is not one: SHA-256 of
-// large files, git's SHA-1 (which covers the size) of others.
+// digest returns the hash algorithm of the file's ETag, nil if it is not a hash: SHA-256
+// of large files, git's SHA-1 (which covers the size) of others.
 func (a about) digest() hash.Hash {
 	switch {
 	case sha256Tag.MatchString(a.etag):

@@ -27,7 +27,8 @@ type download struct {
 	// have bytes of f are there, and hashed by sum (nil: nothing to check).
 	have int64
 	sum  hash.Hash
-	// arrived, when set, is called with bytes that came or (negative) were dropped.
+	// arrived, when set, is called with the number of bytes that came or (negative) were
+	// dropped.
 	arrived func(n int64)
 	spoiled int
 }
@@ -56,7 +57,7 @@ func (d *download) run(ctx context.Context) error {
 	})
 }
 
-// recall picks up what an earlier run has left.
+// recall picks up what an earlier run left.
 func (d *download) recall() error {
 	d.sum = d.about.digest()
 	st, err := d.f.Stat()
@@ -89,7 +90,7 @@ func (d *download) restart() error {
 	return d.f.Truncate(0)
 }
 
-// again drops everything because of err, to be tried once more.
+// again drops everything because of err, for another try.
 func (d *download) again(err error) error {
 	if e := d.restart(); e != nil {
 		return errors.Join(err, e)
@@ -103,7 +104,7 @@ func (d *download) tell(n int64) {
 	}
 }
 
-// more makes one request for what is missing.
+// more makes one request for the missing part.
 func (d *download) more(ctx context.Context) error {
 	header := http.Header{}
 	if d.have > 0 {
@@ -113,7 +114,7 @@ func (d *download) more(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // was read to its end, or is given up
+	defer func() { _ = resp.Body.Close() }() // was read to its end, or is abandoned
 	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
 		return d.again(errors.New("the server does not have that range"))
 	}
@@ -124,7 +125,7 @@ func (d *download) more(ctx context.Context) error {
 		return fmt.Errorf("the file changed while it was fetched, from %s to %s", d.about.etag, resp.etag)
 	}
 	switch resp.StatusCode {
-	case http.StatusOK: // from its beginning, asked for or not
+	case http.StatusOK: // from the beginning, whether requested or not
 		if d.have > 0 {
 			if err := d.restart(); err != nil {
 				return err
@@ -155,11 +156,11 @@ func (d *download) continues(span string) error {
 	return nil
 }
 
-// receive appends a body to the file, but no more than the file may have.
+// receive appends a body to the file, but no more than the file's announced size.
 func (d *download) receive(ctx context.Context, body io.Reader) error {
 	buf := make([]byte, 128<<10)
 	for {
-		if ctx.Err() != nil { // also where everything is already buffered
+		if ctx.Err() != nil { // even if everything is already buffered
 			return context.Cause(ctx)
 		}
 		n, err := body.Read(buf)

@@ -27,7 +27,7 @@ type Client struct {
 	Token string
 	// Cache is the folder that repositories are kept in.
 	Cache string
-	// Offline allows no request: only what is in the cache is found.
+	// Offline allows no requests: only what is in the cache is found.
 	Offline bool
 	// Log, when set, gets a line for everything that is being done.
 	Log func(format string, args ...any)
@@ -39,14 +39,14 @@ type Client struct {
 	Attempts int
 	// Pause is the first pause between them, which doubles; 0 is half a second.
 	Pause time.Duration
-	// Patience is how long a server may be silent, and the longest pause that
-	// it may ask for; 0 is one and five minutes.
+	// Patience is how long a server may be silent, and the longest pause that it may
+	// request; 0 means one and five minutes.
 	Silence, Patience time.Duration
 	// Transport carries the requests; nil is one with sensible time limits.
 	Transport http.RoundTripper
 }
 
-// FromEnv is a client as the environment describes it; getenv is os.Getenv.
+// FromEnv returns a client as the environment describes it; getenv is os.Getenv.
 func FromEnv(getenv func(string) string) (*Client, error) {
 	c := &Client{Endpoint: DefaultEndpoint}
 	if e := getenv("HF_ENDPOINT"); e != "" {
@@ -123,7 +123,7 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// transport asks for no compression: sizes and ranges are those of the file.
+// transport does not request compression: sizes and ranges are the file's.
 func (c *Client) transport() http.RoundTripper {
 	if c.Transport != nil {
 		return c.Transport

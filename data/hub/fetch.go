@@ -24,8 +24,8 @@ const completeList = 50_000
 
 // Options narrow down what is fetched.
 type Options struct {
-	// Only, when set, selects files of the repository by name, among those that
-	// the ref's path does.
+	// Only, when set, selects files of the repository by name, among those that the ref's
+	// path selects.
 	Only func(name string) bool
 	// MaxBytes, when set, is the maximum number of bytes to fetch.
 	MaxBytes int64
@@ -35,11 +35,11 @@ type Options struct {
 type Snapshot struct {
 	// Dir is the folder with the files of this commit.
 	Dir, Commit string
-	// Files are the selected ones, below Dir, with slashes.
+	// Files are the selected files, below Dir, with slashes.
 	Files []string
 }
 
-// Paths are the files by the names that the system has for them.
+// Paths returns the files as paths of the system.
 func (s *Snapshot) Paths() []string {
 	var paths []string
 	for _, name := range s.Files {
@@ -48,9 +48,9 @@ func (s *Snapshot) Paths() []string {
 	return paths
 }
 
-// Fetch gets the files that r and o select into the cache, and gives their place
-// there. What is already there is not fetched again. Files of a snapshot must not
-// be written to: several snapshots may share one.
+// Fetch gets the files that r and o select into the cache, and returns their place there.
+// Files that are already there are not fetched again. Files of a snapshot must not be
+// written to: several snapshots may share one.
 func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err 
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	// Last, so that a branch never leads to files that are not there.
+	// This comes last, so that a branch never leads to missing files.
 	if r.Revision != in.Commit {
 		if err := repo.setCommit(r.Revision, in.Commit); err != nil {
 			return nil, err
@@ -128,11 +128,11 @@ func (c *Client) file(ctx context.Context, repo *repo, r Ref, commit, name strin
 	if err != nil {
 		return err
 	}
-	p.add(max(0, a.size-came)) // what was there
+	p.add(max(0, a.size-came)) // what was already there
 	return repo.place(commit, name, a.blobName())
 }
 
-// offline finds in the cache what was fetched before.
+// offline finds earlier fetched files in the cache.
 func (c *Client) offline(r Ref, o Options) (_ *Snapshot, err error) {
 	missing := func(what string) error {
 		return fmt.Errorf("%s: %s is not in the cache %s, and HF_HUB_OFFLINE forbids fetching it", r, what, c.Cache)
@@ -176,7 +176,7 @@ func (c *Client) explain(r Ref, o Options, err error) error {
 	return err
 }
 
-// progress sums what arrives for several files.
+// progress sums up what arrives for several files.
 type progress struct {
 	mu          sync.Mutex
 	done, total int64

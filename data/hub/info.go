@@ -21,7 +21,7 @@ type info struct {
 	Commit string `json:"sha"`
 	Files  []struct {
 		Name string `json:"rfilename"`
-		// Size is there when it was asked for and the hub knows it.
+		// Size is present if it was requested and the hub knows it.
 		Size int64 `json:"size"`
 	} `json:"siblings"`
 }
@@ -65,8 +65,8 @@ func (c *Client) info(ctx context.Context, r Ref) (*info, error) {
 	return in, nil
 }
 
-// address is a URL below the endpoint. A part's slashes stay, except for a
-// revision's, which the hub requires escaped.
+// address is a URL below the endpoint. A part's slashes are kept, except in a revision,
+// which the hub requires escaped.
 func (c *Client) address(parts ...string) (*url.URL, error) {
 	u, err := c.endpoint()
 	if err != nil {

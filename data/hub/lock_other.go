@@ -14,8 +14,8 @@ import (
 // lockPoll is how often a lock that another process holds is tried.
 const lockPoll = 100 * time.Millisecond
 
-// lock makes a file that no other process may make meanwhile. One that a
-// killed process left has to be removed by hand, as the error says.
+// lock makes a file that no other process may make meanwhile. One left by a killed
+// process has to be removed by hand, as the error says.
 func lock(ctx context.Context, path string) (unlock func() error, err error) {
 	path += ".held"
 	for {

@@ -92,7 +92,8 @@ func ParseURL(s string) (Ref, error) {
 // String is the URL of the ref.
 func (r Ref) String() string {
 	s := Scheme + string(r.Kind) + "/" + r.ID
-	// Without a revision, what follows a name without owner would be the name.
+	// Without a revision, whatever follows a name without an owner would be taken for the
+	// name.
 	if r.Revision != DefaultRevision || r.Path != "" && !strings.Contains(r.ID, "/") {
 		rev := r.Revision
 		if refPart.FindString(rev) != rev {

@@ -21,10 +21,10 @@ import (
 // maxHops bounds the redirects of one request.
 const maxHops = 8
 
-// temporary is an error that may pass.
+// temporary is an error that may go away.
 type temporary struct {
 	err error
-	// after is how long the server asks to wait.
+	// after is how long the server asks us to wait.
 	after time.Duration
 }
 
@@ -35,9 +35,9 @@ func (t *temporary) Unwrap() error { return t.err }
 type StatusError struct {
 	URL    string
 	Status int
-	// Code and Message are the hub's own words, where it has some.
+	// Code and Message are the hub's own words, if any.
 	Code, Message string
-	// token is whether one was sent.
+	// token says whether one was sent.
 	token bool
 }
 
@@ -62,17 +62,17 @@ func (e *StatusError) Error() string {
 // reply is a response to be read, and the hub's own data about the file.
 type reply struct {
 	*http.Response
-	// etag is the hub's: X-Linked-Etag, else ETag. Empty for none.
+	// etag is the hub's: X-Linked-Etag, otherwise ETag. Empty for none.
 	etag string
-	// size is the hub's: X-Linked-Size, else that of the body; -1 for unknown.
+	// size is the hub's: X-Linked-Size, otherwise the body's; -1 for unknown.
 	size int64
 }
 
 // origin identifies a server, port and scheme included.
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
 
-// send makes a request and follows redirects; the answer to a HEAD request is
-// the hub's own, not that of another host. A silent server is given up.
+// send makes a request and follows redirects; the answer to a HEAD request is the hub's
+// own, not that of another host. A silent server is abandoned.
 func (c *Client) send(ctx context.Context, method string, u *url.URL, header http.Header) (*reply, error) {
 	hub, err := c.endpoint()
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *Client) send(ctx context.Context, method string, u *url.URL, header htt
 	return nil, fmt.Errorf("%s %s: more than %d redirects", method, bare(u), maxHops)
 }
 
-// bare is a URL for messages: what follows ? may be a signature.
+// bare returns a URL for messages: the query may contain a signature.
 func bare(u *url.URL) string {
 	v := *u
 	v.RawQuery, v.User, v.Fragment = "", nil, ""
@@ -158,7 +158,7 @@ func cleanTag(tag string) string {
 	return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`)
 }
 
-// check turns a refusal into an error, a temporary one where it may pass.
+// check turns a refusal into an error, a temporary one if it may go away.
 func (c *Client) check(r *reply) error {
 	if r.StatusCode < 400 {
 		return nil
@@ -179,8 +179,8 @@ func (c *Client) check(r *reply) error {
 // resetIn finds the seconds to the next window in the hub's RateLimit header.
 var resetIn = regexp.MustCompile(`\bt=(\d{1,9})\b`)
 
-// retryAfter is how long a server asks to wait: RFC 9110 section 10.2.3, else
-// the hub's RateLimit header.
+// retryAfter returns how long a server asks us to wait: by RFC 9110 section 10.2.3,
+// otherwise by the hub's RateLimit header.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := h.Get("Retry-After")
 	if s, err := strconv.ParseInt(v, 10, 32); err == nil && s >= 0 {
@@ -197,11 +197,11 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// maxPause bounds the pauses that no server asked for.
+// maxPause bounds the pauses that no server requested.
 const maxPause = 30 * time.Second
 
-// retry runs try until it succeeds, fails permanently, or makes no progress too
-// often in a row. try reports whether it made progress.
+// retry runs try until it succeeds, fails permanently, or makes no progress too many
+// times in a row. try reports whether it made progress.
 func (c *Client) retry(ctx context.Context, what string, try func() (further bool, err error)) error {
 	failures, pause := 0, c.pause()
 	for {
@@ -258,8 +258,8 @@ func (w *watch) stop() {
 	w.cancel(nil)
 }
 
-// explain returns why a request failed, and whether that may pass: a network
-// failure may, a name that does not exist or an invalid certificate does not.
+// explain returns why a request failed, and whether that may go away: a network failure
+// may, a name that does not exist or an invalid certificate does not.
 func (w *watch) explain(err error) error {
 	if context.Cause(w.ctx) == errSilent {
 		return &temporary{err: fmt.Errorf("%w for %v", errSilent, w.limit)}

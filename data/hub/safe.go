@@ -10,7 +10,7 @@ import (
 
 const (
 	maxPath = 1024
-	maxPart = 255 // of the file systems in use
+	maxPart = 255 // in the file systems in use
 )
 
 // safePath reports why a name with slashes cannot be a path below a folder.

@@ -16,7 +16,7 @@ const (
 	Float64
 )
 
-// dtypes names each type as a header does, without the byte order.
+// dtypes names each type as in a header, without the byte order.
 var dtypes = [...]struct {
 	code string
 	size int

@@ -85,8 +85,8 @@ func readHeader(r *bufio.Reader) (Header, error) {
 	return h, nil
 }
 
-// parseHeader reads the Python dictionary that a header is, such as
-// {'descr': '<i4', 'fortran_order': False, 'shape': (3, 4), }.
+// parseHeader reads a header, which is a Python dictionary such as {'descr': '<i4',
+// 'fortran_order': False, 'shape': (3, 4), }.
 func parseHeader(text string) (Header, error) {
 	p := parser{rest: text}
 	var h Header
@@ -158,7 +158,7 @@ func checkShape(h Header) error {
 	return nil
 }
 
-// parser walks over the text of a header.
+// parser walks through the text of a header.
 type parser struct{ rest string }
 
 func (p *parser) space() { p.rest = strings.TrimLeft(p.rest, " \t\r\n") }

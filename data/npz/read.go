@@ -99,7 +99,7 @@ func (f *File) open(array string) (*elements, io.Closer, error) {
 	return e, r, nil
 }
 
-// Header reads what an array is, not its elements.
+// Header reads an array's header, not its elements.
 func (f *File) Header(array string) (Header, error) {
 	e, c, err := f.open(array)
 	if err != nil {

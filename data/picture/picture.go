@@ -17,7 +17,7 @@ import (
 // Header is what an image claims to be.
 type Header struct {
 	Width, Height int
-	// Deep images have more than 8 bits a channel.
+	// Deep images have more than 8 bits per channel.
 	Deep bool
 }
 
@@ -28,7 +28,7 @@ func ReadHeader(path string, limit int64) (Header, error) {
 	if err != nil {
 		return Header{}, err
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // only read: nothing to lose
 	return readHeader(f, path, limit)
 }
 
@@ -72,7 +72,7 @@ func Decode(path string, limit int64, want func(Header) error) (image.Image, err
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // only read: nothing to lose
 	return DecodeFrom(f, path, limit, want)
 }
 

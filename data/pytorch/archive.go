@@ -28,7 +28,7 @@ type entry struct {
 // check compares the entry's checksum, once.
 func (e *entry) check() error {
 	e.once.Do(func() {
-		if e.sum == 0 { // torch was asked to leave it out
+		if e.sum == 0 { // torch was told to leave it out
 			return
 		}
 		if got := crc32.ChecksumIEEE(e.data); got != e.sum {
@@ -38,7 +38,7 @@ func (e *entry) check() error {
 	return e.err
 }
 
-// archive are the entries of a file, by name without the folder that all share.
+// archive is the entries of a file, by name without the folder that they share.
 type archive map[string]*entry
 
 const (
@@ -47,7 +47,7 @@ const (
 	dataPrefix = "data/"
 )
 
-// legacyMagic is how files of PyTorch before 1.6 start: a pickled number.
+// legacyMagic is the beginning of files of PyTorch before 1.6: a pickled number.
 var legacyMagic = []byte{0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9}
 
 func openArchive(raw []byte) (archive, error) {
@@ -85,7 +85,7 @@ func openArchive(raw []byte) (archive, error) {
 	return a, apart(all)
 }
 
-// rootOf is the folder of the pickle, with its slash.
+// rootOf returns the folder of the pickle, with its slash.
 func rootOf(z *zip.Reader) (string, error) {
 	var roots []string
 	script := false
@@ -141,7 +141,7 @@ func apart(all []*entry) error {
 	return nil
 }
 
-// storage is a run of elements that tensors are views of.
+// storage is a run of elements that tensors view.
 type storage struct {
 	*entry
 	key   string
@@ -172,7 +172,7 @@ func (a archive) storage(id tuple) (any, error) {
 	return &storage{entry: e, key: key, dtype: dtype, elems: elems}, nil
 }
 
-// as is a storage of bytes with elements of a type.
+// as returns a storage of bytes as one with elements of a type.
 func (s *storage) as(dtype safetensors.DType) (*storage, error) {
 	width := int64(dtype.Bits() / 8)
 	if s.dtype != safetensors.U8 || s.elems%width != 0 {

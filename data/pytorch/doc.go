@@ -6,11 +6,11 @@
 //
 //   - Nothing is executed. The pickle runs on a stack machine of this package
 //     that knows the opcodes a dictionary of tensors needs, and that calls
-//     nothing but the few constructors of globals.go, which build plain data.
+//     nothing except the few constructors of globals.go, which build plain data.
 //     Every other opcode and every other name is refused.
 //   - A file is opened by memory map. A tensor whose elements are in order points into
 //     the map; any other (transposed, sliced, expanded) is gathered on request.
-//   - Memory is bounded by the file that is really there: the pickle by
+//   - Memory is bounded by the actual size of the file: the pickle by
 //     MaxPickle, its objects and its stack by number, a gathered tensor by the
 //     size of the file.
 //   - Every storage is uncompressed inside the file, has the size that the pickle

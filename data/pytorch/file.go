@@ -65,7 +65,8 @@ func Parse(raw []byte) (*File, error) {
 	return f, err
 }
 
-// tensors are those of a dictionary that maps names to tensors and nothing else.
+// tensors returns the tensors of a dictionary that maps names to tensors and nothing
+// else.
 func (f *File) tensors(root any) (map[string]*view, error) {
 	d, ok := root.(*dict)
 	if !ok {
@@ -84,7 +85,7 @@ func (f *File) tensors(root any) (map[string]*view, error) {
 		if views[name] != nil {
 			return nil, errorf(name, "the name appears twice")
 		}
-		// A view that repeats its storage may be as large as it likes.
+		// A view that repeats its storage may have any size.
 		if most := max(f.size, 1<<20); v.size() > most {
 			return nil, errorf(name, "has %d bytes, the file %d: it repeats its values; save a copy (.contiguous()) if it is meant to be so large", v.size(), f.size)
 		}

@@ -49,7 +49,7 @@ var tensorTypes = map[global]safetensors.DType{
 	{"torch", "float8_e8m0fnu"}: safetensors.F8E8M0,
 }
 
-// constructors are all that a pickle may call.
+// constructors are everything that a pickle may call.
 var constructors = map[global]func(args tuple) (any, error){
 	{"collections", "OrderedDict"}:                    orderedDict,
 	{"torch", "Size"}:                                 size,
@@ -108,7 +108,7 @@ func size(args tuple) (any, error) {
 	return nil, fmt.Errorf("torch.Size wants a tuple")
 }
 
-// parameter is the tensor of a parameter.
+// parameter returns the tensor of a parameter.
 func parameter(args tuple) (any, error) {
 	if len(args) == 3 || len(args) == 4 {
 		if v, ok := args[0].(*view); ok {

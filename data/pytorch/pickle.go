@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// MaxPickle bounds the pickle of a file: it has some 150 bytes a tensor.
+	// MaxPickle bounds the pickle of a file: it has some 150 bytes per tensor.
 	MaxPickle = 64 << 20
-	// maxObjects bounds what a pickle makes: a tensor takes about ten.
+	// maxObjects bounds the objects that a pickle makes: a tensor takes about ten.
 	maxObjects = 1 << 21
 	// maxStack bounds the height of its stack: dictionaries are filled by 1000 items.
 	maxStack = 1 << 16
@@ -23,7 +23,7 @@ const (
 type unpickler struct {
 	text []byte
 	pos  int // of the next byte
-	// persistent makes a storage of its id.
+	// persistent makes a storage from its id.
 	persistent func(id tuple) (any, error)
 
 	stack   []any
@@ -156,7 +156,7 @@ func (u *unpickler) make(v any) error {
 	return u.push(v)
 }
 
-// floor is the height below which pop does not go.
+// floor returns the height below which pop does not go.
 func (u *unpickler) floor() int {
 	if n := len(u.marks); n > 0 {
 		return u.marks[n-1]
@@ -175,7 +175,7 @@ func (u *unpickler) pop() (any, error) {
 	return v, nil
 }
 
-// top is the value that pop would return.
+// top returns the value that pop would return.
 func (u *unpickler) top() (any, error) {
 	n := len(u.stack) - 1
 	if n < u.floor() {
@@ -192,7 +192,7 @@ func (u *unpickler) mark() error {
 	return nil
 }
 
-// popMark returns a copy of what is above the last mark, and removes both.
+// popMark returns a copy of the values above the last mark, and removes both.
 func (u *unpickler) popMark() ([]any, error) {
 	n := len(u.marks) - 1
 	if n < 0 {
@@ -292,7 +292,7 @@ func (u *unpickler) tupleOfMark() error {
 	return u.make(tuple(items))
 }
 
-// topAs is the value on top, which must be of one type.
+// topAs returns the value on top, which must be of one type.
 func topAs[T any](u *unpickler, want string) (v T, err error) {
 	top, err := u.top()
 	if err != nil {

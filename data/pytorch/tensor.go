@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// maxRank is the largest number of dimensions that PyTorch knows.
+// maxRank is the largest number of dimensions that PyTorch allows.
 const maxRank = 64
 
 // newView checks that a tensor is inside its storage.
@@ -36,7 +36,7 @@ func newView(s *storage, offset int64, shape, strides tuple) (*view, error) {
 	return v, nil
 }
 
-// last is the highest element of the storage that the tensor has, the offset's
+// last returns the highest element of the storage that the tensor has, the offset's
 // predecessor if it has none.
 func (v *view) last() (last int64, ok bool) {
 	last = v.offset
@@ -71,7 +71,7 @@ func (v *view) inOrder() bool {
 	return true
 }
 
-// bytes are the tensor's values in order: a part of the storage, or a copy.
+// bytes returns the tensor's values in order: a part of the storage, or a copy.
 func (v *view) bytes() []byte {
 	width := int64(v.storage.dtype.Bits() / 8)
 	n := v.size()

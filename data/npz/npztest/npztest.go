@@ -39,7 +39,7 @@ func Encode(w io.Writer, shape []int, data any) error {
 	return binary.Write(w, binary.LittleEndian, data)
 }
 
-// Writer writes an archive as numpy.savez does.
+// Writer writes an archive like numpy.savez.
 type Writer struct{ zip *zip.Writer }
 
 // NewWriter starts an archive. The caller closes w after Close.

@@ -5,20 +5,21 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// bucket is some of the gradients that are exchanged together: shards of about one size.
+// bucket is a set of gradients that are exchanged together, with shards of about one
+// size.
 type bucket struct {
 	number int             // among all
-	group  int             // index in the program's buckets, of which it may be a part
+	group  int             // index in the program's buckets; this may be a part of that one
 	shards [][]engine.Part // by rank
-	elems  []int64         // of each
-	bytes  int64           // of all, in float32
+	elems  []int64         // of each shard
+	bytes  int64           // of all shards, in float32
 	sum    []byte          // of this rank's shard
 }
 
 // floatBytes is the size of a shard's gradients.
 func (k *bucket) floatBytes(rank int) int64 { return 4 * k.elems[rank] }
 
-// shardsOf are the parts of the program's gradients that ranks add up.
+// shardsOf returns the parts of the program's gradients that each rank adds up.
 func shardsOf(p *engine.Program, groups [][]*graph.State, world int) [][]engine.Part {
 	if p.Shards == nil {
 		const line = 16 // elements
@@ -33,9 +34,9 @@ func shardsOf(p *engine.Program, groups [][]*graph.State, world int) [][]engine.
 	return shards
 }
 
-// bucketsOf are the program's gradients in the order in which its runs finish with them, in
-// buckets that have about the same of each rank's shard. What is too large for one is cut
-// where chunks of the sum of squares end.
+// bucketsOf returns the program's gradients in the order in which its runs finish with
+// them, in buckets that contain about the same amount of each rank's shard. Gradients that
+// are too large for one bucket are cut at the ends of chunks of the sum of squares.
 func bucketsOf(p *engine.Program, world int) (list []bucket) {
 	groups := p.Buckets()
 	shards := shardsOf(p, groups, world)
@@ -52,7 +53,7 @@ func bucketsOf(p *engine.Program, world int) (list []bucket) {
 	return list
 }
 
-// cut are the parts of some gradients as buckets.
+// cut divides the parts of some gradients into buckets.
 func cut(group int, in map[string]bool, shards [][]engine.Part) (list []bucket) {
 	world := len(shards)
 	most := int64(engine.BucketBytes/4/world) + graph.NormChunk // ranks differ by a chunk
@@ -85,7 +86,8 @@ func cut(group int, in map[string]bool, shards [][]engine.Part) (list []bucket) 
 	return list
 }
 
-// Buckets are the bytes of the program's gradients that so many ranks exchange at a time.
+// Buckets returns the bytes of the program's gradients that the given number of ranks
+// exchange at a time.
 func Buckets(p *engine.Program, world int) (bytes []int64) {
 	for _, b := range bucketsOf(p, world) {
 		bytes = append(bytes, b.bytes)
@@ -93,8 +95,9 @@ func Buckets(p *engine.Program, world int) (bytes []int64) {
 	return bytes
 }
 
-// ExchangeBytes is the memory that rank 0, which has the largest shards, needs to exchange
-// the program's gradients in a format and way ([Job.Exchange], [Job.Sums]): part of a plan.
+// ExchangeBytes returns the memory that rank 0, which has the largest shards, needs to
+// exchange the program's gradients in a format and way ([Job.Exchange], [Job.Sums]), as
+// part of a plan.
 func ExchangeBytes(p *engine.Program, world int, format graph.DType, how Sums) int64 {
 	if world == 0 {
 		return 0
@@ -108,7 +111,7 @@ func ExchangeBytes(p *engine.Program, world int, format graph.DType, how Sums) i
 	return n
 }
 
-// microBatches is how many an update of the program can have.
+// microBatches returns how many micro-batches an update of the program can have.
 func microBatches(p *engine.Program) int {
 	if s := p.State(engine.StateLosses); s != nil {
 		return int(s.Type.Shape.Elems())
@@ -116,8 +119,8 @@ func microBatches(p *engine.Program) int {
 	return 1
 }
 
-// sizes are those of the largest shard and of all sums of a rank that are kept at a time, in
-// bytes.
+// sizes returns the size of the largest shard and of all sums of a rank that are kept at a
+// time, in bytes.
 func sizes(list []bucket, rank int, how Sums) (stride, sums int64) {
 	for _, k := range list {
 		for r := range k.elems {
@@ -125,7 +128,7 @@ func sizes(list []bucket, rank int, how Sums) (stride, sums int64) {
 		}
 		sums += line(k.floatBytes(rank))
 	}
-	if how != Ordered { // a sum is spread before the next begins
+	if how != Ordered { // a sum is distributed before the next begins
 		sums = min(sums, stride)
 	}
 	return stride, sums

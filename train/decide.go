@@ -7,19 +7,18 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// What a run does next is decided here, once an update. Where several processes
-// train together they must all decide the same. Most of it follows from what they
-// know alike: the number of the update, its loss, the metrics of its evaluation.
-// What only one of them can know (that it was interrupted, errors of its disk) is
-// read in one place, [Job.decide].
+// This file decides what a run does next, once per update. Processes that train together
+// must all decide the same. Most of it follows from what they all know: the number of the
+// update, its loss, the metrics of its evaluation. What only one of them can know (that
+// it was interrupted, errors of its disk) is read in one place, [Job.decide].
 
 // decision is what comes after an update.
 type decision struct {
 	fail error // the run cannot go on
 	ask  bool  // it is time to check whether anything is learned
-	best bool  // the state is the best so far, and saved
+	best bool  // the state is the best so far, and will be saved
 	save bool  // a save is due
-	skip error // why a save that is due is not made
+	skip error // why a due save is not made
 	end  ending
 }
 
@@ -29,13 +28,13 @@ type ending int
 const (
 	goOn        ending = iota
 	done               // the last update is done
-	early              // nothing improves any longer
-	interrupted        // the context ended, or Until is reached
+	early              // nothing improves any more
+	interrupted        // the context ended, or Until was reached
 )
 
-// decide decides what comes after update u, which was evaluated or not.
+// decide decides what comes after update u, with or without an evaluation.
 func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
-	// A state that is not finite stays so, while a bad evaluation may be followed by a good one.
+	// A state that is not finite stays so, but a bad evaluation may be followed by a good one.
 	if bad := j.badSave(); bad != nil && bad.Tensor != "" {
 		d.fail = j.spoiled(u, bad)
 		return d
@@ -72,13 +71,13 @@ func (j *Job) logged(u int64) bool {
 	return j.LogEvery > 0 && u%j.LogEvery == 0 || u == j.Updates
 }
 
-// evaluationDue reports whether an evaluation within the run belongs after update
-// u and has not been done.
+// evaluationDue reports whether an evaluation within the run is due after update u and
+// has not been done.
 func (j *Job) evaluationDue(u int64) bool {
 	return j.Eval.Evaluator != nil && j.Eval.Every > 0 && u > 0 && u%j.Eval.Every == 0 && u < j.Updates && j.evaluated != u && !j.Eval.Early.Stops()
 }
 
-// judge takes the monitored metric after update u: it moves a plateau schedule and
+// judge processes the monitored metric after update u: it advances a plateau schedule and
 // early stopping, and reports whether the value is the best so far.
 func (j *Job) judge(u int64, value float64) (best bool) {
 	j.Schedule.Observe(j.Eval.Monitor, value)
@@ -92,7 +91,7 @@ func (j *Job) judge(u int64, value float64) (best bool) {
 	return best
 }
 
-// failed is why the run ends with an update, nil if it does not.
+// failed returns why the run ends with an update, nil if it does not.
 func (j *Job) failed(f *filler, s *Step) error {
 	switch {
 	case !j.outputs.scaled && (s.Skipped || !finite(s.Loss)):

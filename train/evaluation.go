@@ -15,13 +15,13 @@ import (
 type Evaluator interface {
 	// Accumulate runs a part of the evaluation through the inputs of a slot.
 	Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (EvalAccumulator, error)
-	// Count is how many micro-batches the whole has, by the function that computes them.
+	// Count returns how many micro-batches the whole has, by the function that computes
+	// them.
 	Count(ctx context.Context, x *engine.Executable) (map[string]int, error)
 }
 
-// Part is the share of one process in an evaluation: the micro-batches whose
-// number in the pass leaves Rank when it is divided by World. The zero Part is
-// the whole.
+// Part is the share of one process in an evaluation: the micro-batches whose number in
+// the pass is Rank modulo World. The zero Part is the whole.
 type Part struct{ Rank, World int }
 
 func (p Part) has(n int) bool { return p.World == 0 || n%p.World == p.Rank }
@@ -30,11 +30,11 @@ func (p Part) has(n int) bool { return p.World == 0 || n%p.World == p.Rank }
 type EvalAccumulator interface {
 	// Merge adds another part of the same evaluation.
 	Merge(EvalAccumulator) error
-	// MarshalBinary and MergeBinary are Merge between two processes.
+	// MarshalBinary and MergeBinary are Merge across two processes.
 	MarshalBinary() ([]byte, error)
 	MergeBinary([]byte) error
-	// Metrics are the figures. Those of merged parts are those of the whole, bit
-	// for bit, in whatever order they were merged.
+	// Metrics returns the metrics. Merged parts give those of the whole, bit for bit, in
+	// whatever order they were merged.
 	Metrics() (map[string]float64, error)
 }
 
@@ -47,16 +47,16 @@ func Evaluate(ctx context.Context, e Evaluator, x *engine.Executable, slot int) 
 	return a.Metrics()
 }
 
-// Evaluation is one pass over held-out data, as a system describes it. R is what
-// is recorded of a micro-batch: a struct of exported fields that has a serial form.
+// Evaluation is one pass over held-out data, as described by a system. R is the record of
+// a micro-batch: a struct of exported fields that has a serial form.
 type Evaluation[R any] struct {
 	Batches Batches[R]
-	// Metrics sums up the records of a pass, in its order.
+	// Metrics computes the metrics from the records of a pass, in order.
 	Metrics func(x *engine.Executable, records []R) (map[string]float64, error)
 }
 
-// Batches are the micro-batches for a loaded program, in the order of the pass,
-// each valid until the next. An error comes last.
+// Batches yields the micro-batches for a loaded program, in the order of the pass, each
+// valid until the next. An error comes last.
 type Batches[R any] func(ctx context.Context, x *engine.Executable) iter.Seq2[EvalBatch[R], error]
 
 // EvalBatch is a micro-batch of an evaluation.
@@ -75,13 +75,13 @@ type Outputs struct {
 	Func   string
 }
 
-// F32 is the F32 output name.
+// F32 returns the F32 output name.
 func (o Outputs) F32(name string) ([]float32, error) { return o.Runner.OutputF32(o.Func, name) }
 
 // Has reports whether the function has the output name.
 func (o Outputs) Has(name string) bool { return o.Runner.Program().Func(o.Func).F.Output(name) != nil }
 
-// Sum is the sum of weight times loss over the micro-batch.
+// Sum returns the sum of weight times loss over the micro-batch.
 func (o Outputs) Sum() (float64, error) {
 	x, err := o.F32(engine.OutputSum)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *Records[R]) merge(list []record[R]) error {
 	return nil
 }
 
-// List are the records in the order of the pass.
+// List returns the records in the order of the pass.
 func (a *Records[R]) List() []R {
 	list := make([]R, len(a.list))
 	for i, x := range a.list {
@@ -183,8 +183,8 @@ func (a *Records[R]) List() []R {
 // Metrics implements [EvalAccumulator].
 func (a *Records[R]) Metrics() (map[string]float64, error) { return a.metrics(a.List()) }
 
-// Pass makes an evaluation of the first limit updates of a loader (0:
-// all): batch makes a micro-batch of the n-th.
+// Pass returns the batches of an evaluation of the first limit updates of a loader (0:
+// all): batch makes a micro-batch from the n-th.
 func Pass[L Stream[U], U, R any](open func() (L, error), limit int, batch func(n int, u U) EvalBatch[R]) Batches[R] {
 	return func(ctx context.Context, _ *engine.Executable) iter.Seq2[EvalBatch[R], error] {
 		return func(yield func(EvalBatch[R], error) bool) {
@@ -208,7 +208,7 @@ func Pass[L Stream[U], U, R any](open func() (L, error), limit int, batch func(n
 	}
 }
 
-// Stream gives updates until io.EOF.
+// Stream returns updates until io.EOF.
 type Stream[U any] interface {
 	Next() (U, error)
 	Close()

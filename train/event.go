@@ -16,24 +16,26 @@ type Step struct {
 	Loss     float64 // mean over the update, by weight
 	LR       float64
 	GradNorm float64 // before clipping
-	// Scale is the loss scale in force (0 without scaling); Skipped means that the
-	// update was not applied because of a non-finite gradient.
+	// Scale is the current loss scale (0 without scaling); Skipped means that the update
+	// was not applied because of a non-finite gradient.
 	Scale   float64
 	Skipped bool
 	Tokens  int64 // all tokens so far
-	// NewTokens and Took are of this update alone; Wait is the part of Took
-	// spent waiting for data. What it waited for a save is in Save instead.
+	// NewTokens and Took cover this update only; Wait is the part of Took spent waiting
+	// for data. Waiting for a save is counted in Save instead.
 	NewTokens  int64
 	Took, Wait time.Duration
-	// Exchange is the part of Took spent on waiting for gradients to be added up with the
-	// other ranks. Hidden is what that took besides, while this one computed.
+	// Exchange is the part of Took spent waiting for gradients to be added up with the
+	// other ranks. Hidden is the rest of the time for that, overlapped with this rank's
+	// computation.
 	Exchange, Hidden time.Duration
-	// Save is what the run waited for checkpoints: between the update before and this
-	// one, and within this one before it changed what was not yet written or staged.
+	// Save is the time that the run waited for checkpoints: between the previous update
+	// and this one, and within this one before it changed what was not yet written or
+	// staged.
 	Save time.Duration
-	// Variants are the compiled shapes of its micro-batches, nil where there is one.
+	// Variants are the compiled shapes of its micro-batches, nil if there is only one.
 	Variants []string
-	// FLOPs are those of its matmuls, as a session reports them: 0 from a [Job].
+	// FLOPs are those of the update's matmuls, as a session reports them: 0 from a [Job].
 	FLOPs float64
 	// LossZ and NormZ are z-scores against the last 128 updates.
 	LossZ, NormZ float64
@@ -41,7 +43,7 @@ type Step struct {
 	Log bool
 }
 
-// Notice is a line about an update that is out of the ordinary, empty for any other.
+// Notice returns a line about an update that is out of the ordinary, empty for any other.
 func (s Step) Notice() string {
 	switch {
 	case s.Skipped:
@@ -64,7 +66,7 @@ type Evaluated struct {
 	Took    time.Duration
 }
 
-// Warned is something the user should know.
+// Warned is something that the user should know.
 type Warned struct {
 	Update int64
 	Text   string

@@ -13,23 +13,22 @@ import (
 // exchange adds up the gradients of an update over the ranks, always in the order of
 // its micro-batches, so that the sums have the same bits for any number of ranks.
 //
-// Micro-batch m is computed by rank m modulo the ranks. In each round of one
-// micro-batch a rank, each rank gets its shard of every gradient from all of them
-// and adds them in their order; in the last, all shards go to everybody. That sends what a
-// ring of reduce-scatter and all-gather sends when there is one round. Where ranks share the
-// optimizer, the shard stays where it is, and what goes to everybody are the weights that
-// its owner has made of it (zero.go).
+// Micro-batch m is computed by rank m modulo the number of ranks. In each round of one
+// micro-batch per rank, each rank gets its shard of every gradient from all ranks and adds them
+// in order; in the last, all shards go to every rank. With a single round, that sends as much as
+// a ring of reduce-scatter and all-gather. If ranks share the optimizer, the shard stays where it
+// is, and its owner sends the updated weights to every rank instead (zero.go).
 //
-// The fast way has one round an update: each rank has added its own micro-batches up in its
+// The fast way has one round per update: each rank has added up its own micro-batches in its
 // gradients, and these are added in the order of the ranks. In pairs (tree.go), each rank adds up
 // neighbors by itself round by round, and exchanges their sum in the last.
 //
 // A bucket of gradients is exchanged as soon as a run has finished with them, while the
 // rest of the backward half and the next forward half compute (overlap.go).
 //
-// Sums are kept in float32, and rounded once more where gradients are kept in 16 bits. What is
-// sent, to others or to oneself, has the format of wire: the shards of each micro-batch, and then
-// the sums.
+// Sums are kept in float32, and rounded once more if gradients are kept in 16 bits. Everything
+// sent, to others or to the rank itself, has the format of wire: the shards of each micro-batch,
+// and then the sums.
 type exchange struct {
 	g       dist.Group
 	x       *engine.Executable
@@ -46,21 +45,23 @@ type exchange struct {
 type route interface {
 	// take makes a bucket's gradients ready to be sent, and clears them.
 	take(k *bucket) error
-	// fold adds what was taken, of that micro-batch of this rank's block, to what waits to be added up in pairs.
+	// fold adds what was taken, from that micro-batch of this rank's block, to the sums that wait
+	// to be added up in pairs.
 	fold(k *bucket, micro int) error
-	// add exchanges what the first ranks have taken, and adds it to the sum of this rank's shard, which
-	// it may begin.
+	// add exchanges what the first computed ranks took, and adds it to the sum of this rank's
+	// shard, or with first begins that sum.
 	add(k *bucket, computed int, first bool) error
-	// spread writes the sums of a bucket to the gradients of every rank or, where ranks share
+	// spread writes the sums of a bucket to the gradients of every rank or, if ranks share
 	// the optimizer, to those of their owners.
 	spread(k *bucket) error
-	// norm sets the norm of all sums, which their owners have: where ranks share the optimizer.
+	// norm sets the norm of all sums from those that each owner has, if ranks share the
+	// optimizer.
 	norm() error
-	// spreadWeights gives every rank the weights that their owners have updated, of which no run is in
-	// hand.
+	// spreadWeights gives every rank the weights that their owners have updated. No run is in
+	// progress.
 	spreadWeights() error
-	// free gives back what the route takes. The exchange ended with a cause, nil: all ranks
-	// have.
+	// free releases what the route holds. The exchange ended with a cause; nil: all ranks
+	// ended it.
 	free(cause error) error
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// A checkpoint holds whole tensors, whoever has their parts. Where ranks share the
+// A checkpoint holds whole tensors, whichever ranks have their parts. If ranks share the
 // optimizer, rank 0 asks the others for their moments piece by piece while it writes, and
 // they listen until it says what comes next. Until then all wait.
 
-// request is what rank 0 wants of all others.
+// request is what rank 0 wants from all others.
 type request struct {
-	End    ending // where Bytes is 0: what comes next
-	Rank   int    // who has
+	End    ending // if Bytes is 0: what comes next
+	Rank   int    // which has it
 	Moment int    // the index of a moment among those of that rank
 	From   int64
 	Bytes  int64
@@ -41,7 +41,7 @@ func decodeRequest(b []byte) request {
 	return request{ending(at(0)), int(at(1)), int(at(2)), at(3), at(4)}
 }
 
-// fetch gives rank 0, in dst, what another rank has.
+// fetch gets what another rank has, into dst on rank 0.
 func (r *ranks) fetch(q request, dst []byte) error {
 	if err := r.Broadcast(0, q.encode()); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (r *ranks) fetch(q request, dst []byte) error {
 	return r.AllToAll(send, recv)
 }
 
-// listen gives rank 0 what it asks for until it says what comes next.
+// listen sends rank 0 what it asks for until it says what comes next.
 func (r *ranks) listen(x *engine.Executable) (ending, error) {
 	var room []byte
 	for {
@@ -78,8 +78,8 @@ func (r *ranks) listen(x *engine.Executable) (ending, error) {
 	}
 }
 
-// agree makes the ending that rank 0 decided on everybody's, after rank 0 has been given
-// what it asked for.
+// agree makes all ranks take the ending that rank 0 decided on, after rank 0 got what it
+// asked for.
 func (j *Job) agree(d *decision) (err error) {
 	switch {
 	case j.ranks == nil:
@@ -91,14 +91,14 @@ func (j *Job) agree(d *decision) (err error) {
 	return err
 }
 
-// owned is what a rank has of a moment: bytes of the whole.
+// owned is what a rank has of a moment: a range of bytes of the whole.
 type owned struct {
 	rank, index int
 	from, bytes int64
 }
 
-// gathered are the states that a checkpoint holds where ranks share the optimizer: the
-// [checkpoint.Live] of rank 0, which the others listen to until it is closed.
+// gathered is the states that a checkpoint holds if ranks share the optimizer: the
+// [checkpoint.Live] of rank 0, which the others serve until it is closed.
 type gathered struct {
 	ranks   *ranks
 	x       *engine.Executable
@@ -156,7 +156,7 @@ func (g *gathered) Peek(name string, from int64, dst []byte) error {
 	return nil
 }
 
-// close ends the gathering, whether the save has succeeded or not: another attempt is at
+// close ends the gathering, whether or not the save succeeded: another attempt is for
 // another state.
 func (g *gathered) close() error {
 	g.mu.Lock()
@@ -164,7 +164,7 @@ func (g *gathered) close() error {
 	err := g.err
 	g.mu.Unlock()
 	if g.before != nil {
-		for name := range g.moments { // as far as the store is concerned, they change now
+		for name := range g.moments { // to the store, they change now
 			err = errors.Join(err, g.before([]string{name}))
 		}
 	}
@@ -178,7 +178,7 @@ func (g *gathered) lost() bool {
 	return g.err != nil
 }
 
-// live are the states of the job for a checkpoint.
+// live returns the states of the job for a checkpoint.
 func (j *Job) live() checkpoint.Live {
 	if j.shared() {
 		return j.ranks.gather(j.Runner)
@@ -186,7 +186,7 @@ func (j *Job) live() checkpoint.Live {
 	return j.Runner
 }
 
-// wholeMoments are the tensors of the optimizer as those who do not share it have them.
+// wholeMoments returns the tensors of the optimizer as they are when it is not shared.
 func wholeMoments(p *engine.Program) (list []checkpoint.Tensor) {
 	for _, s := range savedStates(p) {
 		if optimizerState(s) {
@@ -199,15 +199,15 @@ func wholeMoments(p *engine.Program) (list []checkpoint.Tensor) {
 // shared reports whether the job's ranks share the optimizer.
 func (j *Job) shared() bool { return j.ranks != nil && j.Runner.Program().Shards != nil }
 
-// handBytes is how much of a moment rank 0 hands to its owner at a time.
+// handBytes is how much of a moment rank 0 sends to its owner at a time.
 const handBytes = 4 << 20
 
-// hand gives every rank its moments of the checkpoint that rank 0 resumes from.
+// hand sends every rank its moments from the checkpoint that rank 0 resumes from.
 func (j *Job) hand(from *checkpoint.Checkpoint) error {
 	g, shards := j.Group, j.Runner.Program().Shards
 	for rank, list := range shards.Moments {
 		if rank == 0 {
-			continue // it has loaded them
+			continue // it has loaded its own
 		}
 		for _, s := range list {
 			var x safetensors.Tensor
@@ -247,7 +247,7 @@ func (j *Job) hand(from *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// savedPart is what the tensor of a checkpoint has of a state: all of its bytes, or a part.
+// savedPart returns what a checkpoint's tensor has of a state: all of its bytes, or a part.
 func savedPart(p *engine.Program, s *graph.State, x *safetensors.Tensor) ([]byte, error) {
 	whole := s.Type
 	if p.Shards != nil && s.Role == graph.Moment {

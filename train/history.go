@@ -10,15 +10,15 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// History is the course of a run by its log.
+// History is the course of a run according to its log.
 type History struct {
 	Updates, Loss []float64
 	Evals         []float64 // updates that were evaluated after
 	Metrics       map[string][]float64
 }
 
-// ReadHistory reads the log of the run in dir and, of its evaluations, the
-// metrics named. A missing log is empty.
+// ReadHistory reads the log of the run in dir and the named metrics of its evaluations. A
+// missing log is empty.
 func ReadHistory(dir string, metrics ...string) (*History, error) {
 	h := &History{Metrics: map[string][]float64{}}
 	f, err := regular.Open(filepath.Join(dir, MetricsFile))
@@ -28,7 +28,7 @@ func ReadHistory(dir string, metrics ...string) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // only read: nothing to lose
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Floor is the monitored metric that a model reaches which knows nothing but
+// Floor is the value of the monitored metric for a model that knows nothing but
 // frequencies.
 type Floor struct {
 	Name  string
@@ -17,10 +17,10 @@ type Floor struct {
 // Warning means that a run learns nothing, or has lost what it had learned.
 type Warning struct {
 	Kind WarningKind `json:"kind"`
-	// Update that it was seen after.
+	// Update is the update after which it was noticed.
 	Update int64  `json:"update"`
 	Text   string `json:"text"`
-	// Helps is what to change.
+	// Helps lists what to change.
 	Helps []string `json:"what_helps,omitempty"`
 }
 
@@ -31,7 +31,7 @@ func (t *Warning) String() string {
 	return t.Text + "; try " + strings.Join(t.Helps, ", ")
 }
 
-// WarningKind is what is wrong with a run.
+// WarningKind says what is wrong with a run.
 type WarningKind string
 
 // The kinds of warning.
@@ -40,12 +40,12 @@ const (
 	Unlearned WarningKind = "unlearned"
 	// Unmoved is Unlearned with a loss that never left its start.
 	Unmoved WarningKind = "unmoved"
-	// Thrown is Unlearned with a loss that is above its start.
+	// Thrown is Unlearned with a loss above its start.
 	Thrown WarningKind = "thrown"
-	// Memorized: the loss falls in training and stays at frequencies on what is
-	// held out.
+	// Memorized: the loss falls in training but stays at the level of frequencies on
+	// held-out data.
 	Memorized WarningKind = "memorised"
-	// Lost: the loss rose and did not come back.
+	// Lost: the loss rose and did not come down again.
 	Lost WarningKind = "lost"
 	// Diverged: a number left its format, which ends the run.
 	Diverged WarningKind = "diverged"
@@ -55,9 +55,9 @@ const (
 // the monitored metric of every evaluation, and compares the last fifth of the run so
 // far with what came before and with the floor.
 //
-// Losses are kept as the moments of parts of the run, all of the same number
-// of updates: 20 to 40 of them, whatever its length. What counts is the mean of
-// several parts, and only differences that exceed the variation of the losses.
+// Losses are kept as the moments of parts of the run, all of the same number of updates:
+// 20 to 40 of them, whatever its length. Only means of several parts count, and only
+// differences that exceed the variation of the losses.
 type Learning struct {
 	Monitor Metric
 	Floor   *Floor // nil: none is known
@@ -82,7 +82,7 @@ type learned struct {
 	// Best value of the monitored metric; Measured means that there is one.
 	Best     float64 `json:"best"`
 	Measured bool    `json:"measured"`
-	// The warnings given during the run, and the update of the last call of End.
+	// Warnings given during the run, and the update of the last call of End.
 	ToldUnlearned bool  `json:"told_unlearned,omitempty"`
 	ToldLost      bool  `json:"told_lost,omitempty"`
 	Ended         int64 `json:"ended,omitempty"`
@@ -97,35 +97,35 @@ type part struct {
 }
 
 const (
-	// mostParts are kept; when they are full, two become one.
+	// mostParts is how many parts are kept; when that many are full, pairs are merged.
 	mostParts = 40
-	// firstLosses are the start of a curve.
+	// firstLosses is how many losses form the start of a curve.
 	firstLosses = 8
-	// leastUpdates are too few to conclude anything.
+	// leastUpdates is how many updates allow a conclusion; fewer are too few.
 	leastUpdates = 64
-	// worth is the share of the possible gain over the floor that a model must
-	// reach to have learned something.
+	// worth is the share of the possible gain over the floor that a model must reach to
+	// count as having learned something.
 	worth = 0.02
-	// apart is how many deviations two parts must be apart that were chosen by
-	// their values, sure how many two means that were not.
+	// apart is how many deviations must separate two parts that were chosen by their
+	// values, sure how many must separate two means that were not.
 	apart, sure = 5, 2
-	// way is the share of the whole way of the loss, or of half of what is missing,
-	// that two fifths of the run must make to be still improving.
+	// way is the share of the loss's total descent, or of half of what is missing, that
+	// it must make in two fifths of the run to be still improving.
 	way = 0.08
-	// rise is the share of the whole way of the loss that it must rise by to have
-	// lost something.
+	// rise is the share of its total descent by which the loss must rise to have lost
+	// something.
 	rise = 0.1
-	// moved is the share of itself that a loss must change by to count as changed.
+	// moved is the share of itself by which a loss must change to count as changed.
 	moved = 0.02
 	// out is the share of itself by which a loss must exceed its start to have been
 	// thrown out.
 	out = 0.25
-	// byHeart is the share of itself that a loss must fall by to show that the
-	// training data is memorized, where there is no floor of the loss itself.
+	// byHeart is the share of itself by which a loss must fall to show that the training
+	// data is memorized, if there is no floor for the loss itself.
 	byHeart = 0.2
 )
 
-// Loss takes the loss of an update and reports whether it is time to call Running.
+// Loss records the loss of an update and reports whether it is time to call Running.
 func (l *Learning) Loss(update int64, loss float64) (ask bool) {
 	if !finite(loss) {
 		return false
@@ -153,7 +153,7 @@ func (l *Learning) Loss(update int64, loss float64) (ask bool) {
 	return p.N == m.Each
 }
 
-// pair makes one part of two.
+// pair merges pairs of parts.
 func (m *learned) pair() {
 	for i := range len(m.Parts) / 2 {
 		a, b := m.Parts[2*i], m.Parts[2*i+1]
@@ -163,7 +163,7 @@ func (m *learned) pair() {
 	m.Parts, m.Each = m.Parts[:len(m.Parts)/2], 2*m.Each
 }
 
-// Evaluated takes the monitored metric of an evaluation.
+// Evaluated records the monitored metric of an evaluation.
 func (l *Learning) Evaluated(value float64) {
 	m := &l.memory
 	if finite(value) && (!m.Measured || l.Monitor.Better(value, m.Best, 0)) {
@@ -171,7 +171,7 @@ func (l *Learning) Evaluated(value float64) {
 	}
 }
 
-// Running is the warning after an update during a run, each kind once.
+// Running returns the warning after an update during a run, each kind only once.
 func (l *Learning) Running(update int64) *Warning {
 	if update < l.From {
 		return nil
@@ -191,8 +191,8 @@ func (l *Learning) Running(update int64) *Warning {
 	return t
 }
 
-// End is the warning that a run of so many updates ends with, nil for none;
-// first means that the resumed run has not given it before.
+// End returns the warning that a run of that many updates ends with, nil for none; first
+// means that the resumed run has not given it before.
 func (l *Learning) End(updates int64) (t *Warning, first bool) {
 	first = l.memory.Ended != updates
 	l.memory.Ended = updates
@@ -217,7 +217,7 @@ func (l *Learning) judge(update int64, ended bool) *Warning {
 	return l.unlearned(update, c, ended)
 }
 
-// unlearned is the warning of a run that is not above its floor.
+// unlearned returns the warning for a run that is not above its floor.
 func (l *Learning) unlearned(update int64, c *curve, ended bool) *Warning {
 	m, now := &l.memory, c.now()
 	comparable := l.comparable()
@@ -257,7 +257,7 @@ func (l *Learning) unlearned(update int64, c *curve, ended bool) *Warning {
 	return t
 }
 
-// comparable reports whether the floor is one of the loss itself.
+// comparable reports whether the floor is for the loss itself.
 func (l *Learning) comparable() bool { return l.Monitor.Name == lossMetric && !l.Drifts }
 
 // lossMetric is the name of the loss on held-out data in every system.
@@ -278,12 +278,12 @@ type curve struct {
 	parts []part
 	start float64
 	fifth int     // parts of a fifth of the run
-	each  float64 // deviation of a loss from those near it
+	each  float64 // deviation of a loss from its neighbors
 	noise float64 // deviation of a part's mean
 	best  int     // the part with the lowest mean
 }
 
-// curve gives the course so far; it is not ok while it is too short.
+// curve returns the course so far; ok is false while it is too short.
 func (l *Learning) curve() (*curve, bool) {
 	m := &l.memory
 	c := &curve{parts: m.Parts, start: m.Start}
@@ -301,8 +301,8 @@ func (l *Learning) curve() (*curve, bool) {
 			c.best = i
 		}
 	}
-	// The median: it ignores the steep start and single bad batches. That of a
-	// sample variance is below the variance (Wilson and Hilferty 1931).
+	// The median ignores the steep start and single bad batches. The median of sample
+	// variances is below the variance (Wilson and Hilferty 1931).
 	slices.Sort(variances)
 	c.each = math.Sqrt(variances[n/2] / math.Pow(1-2/(9*max(1, float64(m.Each-1))), 3))
 	c.noise = c.each / math.Sqrt(float64(m.Each))
@@ -312,7 +312,7 @@ func (l *Learning) curve() (*curve, bool) {
 	return c, true
 }
 
-// mean of some parts, and its standard error.
+// mean returns the mean of some parts, and its standard error.
 func (c *curve) mean(parts []part) (mean, deviation float64) {
 	n := float64(len(parts))
 	for _, p := range parts {
@@ -325,15 +325,15 @@ func (c *curve) mean(parts []part) (mean, deviation float64) {
 	return mean, math.Sqrt(max(between, c.noise*c.noise) / n)
 }
 
-// now is the mean loss of the last fifth.
+// now returns the mean loss of the last fifth.
 func (c *curve) now() float64 {
 	mean, _ := c.mean(c.parts[len(c.parts)-c.fifth:])
 	return mean
 }
 
-// falling reports whether the loss is still improving: whether the last fifth is
-// lower than the middle one by a share of the whole way, or of half of what is
-// missing. It has the benefit of the doubt unless it is to be sure.
+// falling reports whether the loss is still improving: whether the last fifth is lower
+// than the middle one by a share of the total descent, or of half of what is missing. It
+// gets the benefit of the doubt unless surely is set.
 func (c *curve) falling(missing float64, surely bool) bool {
 	n := len(c.parts)
 	now, a := c.mean(c.parts[n-c.fifth:])
@@ -351,9 +351,8 @@ func (c *curve) step() float64 {
 	return max(apart*c.noise, rise*(c.start-low), moved*math.Abs(low))
 }
 
-// lost reports whether the loss has risen above its lowest part and not come
-// back for a fifth of the run, or, in a run that has ended, for a tenth; low is
-// the lowest mean since.
+// lost reports whether the loss has risen above its lowest part and stayed up for a fifth
+// of the run, or, in a run that has ended, for a tenth; low is the lowest mean since.
 func (c *curve) lost(ended bool) (since int64, low float64, ok bool) {
 	n, wait := len(c.parts), c.fifth
 	if ended {
@@ -383,7 +382,7 @@ func (c *curve) still() bool {
 	return !slices.ContainsFunc(c.parts, func(p part) bool { return math.Abs(p.Mean-c.start) > c.near() })
 }
 
-// near is how close to its start a loss counts as there.
+// near is how close to its start a loss counts as unchanged.
 func (c *curve) near() float64 {
 	return max(moved*math.Abs(c.start), apart*math.Hypot(c.noise, c.each/math.Sqrt(firstLosses)))
 }

@@ -11,21 +11,21 @@ import (
 
 // Update is the data of one optimizer update.
 type Update struct {
-	// Micro is the number of micro-batches, Weight the total weight of their
-	// losses, Tokens what they count in the unit of its data (tokens, examples).
+	// Micro is the number of micro-batches, Weight the total weight of their losses,
+	// Tokens their size in the unit of the data (tokens, examples).
 	Micro  int
 	Weight float64
 	Tokens int64
-	// Variants are the compiled shapes of the micro-batches, where a program has
-	// several; nil where it has one.
+	// Variants are the compiled shapes of the micro-batches, if a program has several;
+	// nil if it has one.
 	Variants []string
 	// Fill writes micro-batch m into the program's input buffers.
 	Fill func(m int, in Inputs) error
-	// Position is that after this update, from which [DataLoader.Seek] continues.
+	// Position is the position after this update, from which [DataLoader.Seek] continues.
 	Position any
 }
 
-// Variant is the compiled shape of micro-batch m.
+// Variant returns the compiled shape of micro-batch m.
 func (u *Update) Variant(m int) string {
 	if u.Variants == nil {
 		return ""
@@ -35,7 +35,7 @@ func (u *Update) Variant(m int) string {
 
 // DataLoader is a stream of updates that can continue where it stopped.
 type DataLoader interface {
-	// Next gives the next update, valid until the call after the next, or io.EOF.
+	// Next returns the next update, valid until the call after the next, or io.EOF.
 	Next() (Update, error)
 	// Seek continues after the update that had this position (as JSON).
 	Seek(position json.RawMessage) error
@@ -46,10 +46,10 @@ type DataLoader interface {
 type Inputs struct {
 	Runner *engine.Executable
 	Slot   int
-	Eval   bool // those of "eval", where it has its own
+	Eval   bool // those of "eval", if it has its own
 }
 
-// F32 is the buffer of the F32 input name.
+// F32 returns the buffer of the F32 input name.
 func (in Inputs) F32(name string) ([]float32, error) {
 	t, err := in.tensor(name, graph.F32)
 	if err != nil {
@@ -58,7 +58,7 @@ func (in Inputs) F32(name string) ([]float32, error) {
 	return t.F32(), nil
 }
 
-// I32 is the buffer of the I32 input name.
+// I32 returns the buffer of the I32 input name.
 func (in Inputs) I32(name string) ([]int32, error) {
 	t, err := in.tensor(name, graph.I32)
 	if err != nil {
@@ -101,11 +101,11 @@ type filled struct {
 	err    error
 }
 
-// variant is the compiled shape of the micro-batch.
+// variant returns the compiled shape of the micro-batch.
 func (b *filled) variant() string { return b.update.Variant(b.micro) }
 
-// filler writes the micro-batches of this process into the program's input slots ahead
-// of the computation, one goroutine for a run.
+// filler writes the micro-batches of this process into the program's input slots ahead of
+// the computation, with one goroutine per run.
 type filler struct {
 	free  chan int
 	ready chan filled
@@ -122,7 +122,7 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64, t turns
 	go func() {
 		defer close(f.done)
 		defer close(f.ready)
-		// Three updates are in flight at most: the one computed on, the one that is
+		// At most three updates are in flight: the one being computed, the one being
 		// filled, and the one that waits for a slot.
 		var ring [3]Update
 		for n := range updates {
@@ -133,7 +133,7 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64, t turns
 				return
 			}
 			for m := 0; m >= 0; m = t.next(m, u.Micro) {
-				// A rank for which there is none still needs inputs for the update.
+				// A rank without a micro-batch still needs inputs for the update.
 				if !t.has(m) && !(m == 0 && t.idle(u.Micro)) {
 					if !f.send(filled{slot: -1, update: u, micro: m}) {
 						return

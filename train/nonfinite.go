@@ -17,8 +17,8 @@ type NonFiniteError struct {
 	Update int64
 	Loss   float64
 	Norm   float64
-	// First is the first bad value, in micro-batch Micro; nil if none came back when
-	// all micro-batches were computed again.
+	// First is the first bad value, in micro-batch Micro; nil if none reappeared when all
+	// micro-batches were recomputed.
 	First *engine.NonFinite
 	Micro int
 	// Kept is the path of the newest checkpoint, empty if there is none.
@@ -42,7 +42,7 @@ func (e *NonFiniteError) Error() string {
 	return s.String()
 }
 
-// whatHelps is a line about what to change.
+// whatHelps returns a line about what to change.
 func whatHelps(helps []string) string {
 	if len(helps) == 0 {
 		return ""
@@ -53,11 +53,11 @@ func whatHelps(helps []string) string {
 // diagnose computes the micro-batches of a failed update again until the first
 // bad value shows. The optimizer left the weights as they were.
 func (j *Job) diagnose(f *filler, s *Step) error {
-	f.close() // the slot of the last micro-batch is the host's, the others are done
+	f.close() // the slot of the last micro-batch belongs to the host, the others are done
 	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Helps: j.advice(Diverged)}
 	data := j.last.update
 	for e.Micro = range data.Micro {
-		if data.Micro > 1 { // of a single one the inputs are there still
+		if data.Micro > 1 { // the inputs of a single one are still there
 			if err := j.Prepare(Inputs{Runner: j.Runner, Slot: j.slot}, data, s.Update-1, e.Micro); err != nil {
 				return errors.Join(e, err)
 			}
@@ -91,8 +91,8 @@ func (e *UnderflowError) Error() string {
 	return text
 }
 
-// BadStateError reports a run that ended in a state that is no trained model:
-// weights or moments that are not finite, or an evaluation that is not finite.
+// BadStateError reports a run that ended in a state that is not a trained model: weights
+// or moments that are not finite, or an evaluation that is not finite.
 type BadStateError struct {
 	Update int64
 	Bad    checkpoint.BadError
@@ -118,9 +118,9 @@ func (e *BadStateError) Error() string {
 // Unwrap makes the store's error visible to errors.As.
 func (e *BadStateError) Unwrap() error { return &e.Bad }
 
-// problem is what is wrong with the state after update u besides its numbers,
-// empty if nothing is: its evaluation is not finite or, where it had none, its
-// loss on the batch that was trained on last. Weights of 1e10 are finite.
+// problem says what is wrong with the state after update u apart from its numbers, empty
+// if nothing is: its evaluation is not finite or, without one, its loss on the last
+// trained batch is not. Weights of 1e10 are finite.
 func (j *Job) problem(u int64) string {
 	if j.evaluated == u && j.latest != nil {
 		if v := j.latest[j.Eval.Monitor.Name]; !finite(v) {
@@ -151,9 +151,9 @@ func (j *Job) problem(u int64) string {
 	return ""
 }
 
-// fillEval copies the inputs of the micro-batch that was trained on last to those of
-// its evaluation, where these are others: as many rows as both have; further rows are
-// zero and have no weight.
+// fillEval copies the inputs of the last trained micro-batch to the inputs of its
+// evaluation, if these differ: as many rows as both have; further rows are zero and have
+// no weight.
 func (j *Job) fillEval(fn string) error {
 	for _, v := range j.Runner.Program().Func(fn).F.Inputs {
 		name, own := strings.CutPrefix(v.Name, engine.EvalInput(""))
@@ -170,7 +170,7 @@ func (j *Job) fillEval(fn string) error {
 	return nil
 }
 
-// badSave is the last save whose state was not good, nil if none was.
+// badSave returns the last save whose state was bad, nil if there was none.
 func (j *Job) badSave() *checkpoint.BadError {
 	if j.Save.Store == nil {
 		return nil
@@ -188,12 +188,12 @@ func (j *Job) spoiled(u int64, err error) error {
 	return &BadStateError{u, *bad, j.advice(Diverged), j.kept()}
 }
 
-// kept is the path of the newest good checkpoint of the run, empty if there is none.
+// kept returns the path of the newest good checkpoint of the run, empty if there is none.
 func (j *Job) kept() string {
 	if j.Save.Store == nil {
 		return ""
 	}
-	// A save in flight is waited for; if it fails, that was reported.
+	// This waits for a save in flight; if it fails, that was reported.
 	_ = j.Save.Store.Flush(context.Background())
 	if last := j.Save.Store.Status().Last; last != "" {
 		return last

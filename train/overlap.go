@@ -10,20 +10,20 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// overlap is what lets an exchange hide behind computing: a goroutine that makes all calls of
-// the group while an update has rounds in hand, bucket by bucket, in the order in which runs
-// finish with them. A run waits before it uses a gradient again that was not taken yet.
+// overlap makes an exchange overlap with computation: a goroutine makes all calls of the
+// group while an update has rounds in progress, bucket by bucket, in the order in which runs
+// finish with them. A run waits before it reuses a gradient that was not taken yet.
 type overlap struct {
-	groups map[string]int // the index of the program's bucket that a gradient is in
-	sizes  []int          // gradients of each
+	groups map[string]int // the index of the program's bucket that contains a gradient
+	sizes  []int          // number of gradients in each
 	rounds chan *round    // to the goroutine
-	ended  chan struct{}  // it has
+	ended  chan struct{}  // closed when the goroutine has ended
 
 	mu      sync.Mutex
-	changed sync.Cond // of anything below
-	open    []int     // gradients of each bucket that the run in hand has not finished with
+	changed sync.Cond // signals changes of anything below
+	open    []int     // gradients of each bucket that the current run has not finished with
 	ready   []bool    // buckets that can be taken
-	hand    int       // rounds that were begun and are not done
+	hand    int       // rounds that have begun and are not done
 	asked   int       // rounds after which ranks have said whether to stop
 	stop    bool      // one of them wants to
 	err     error     // what ended the exchange
@@ -33,13 +33,13 @@ type overlap struct {
 
 // round is what the ranks do with one micro-batch each.
 type round struct {
-	ctx      context.Context // whose end makes ranks stop after the round
+	ctx      context.Context // ranks stop after the round when this ends
 	first    bool            // of the update
 	last     bool            // of the update
 	computed int             // ranks that exchange gradients: the first ones
 	mine     bool            // this rank has a micro-batch
-	micro    int             // its number in the rank's block, where gradients are added up in pairs
-	local    bool            // nothing is exchanged, but added up by each rank
+	micro    int             // its number in the rank's block, if gradients are added up in pairs
+	local    bool            // nothing is exchanged; each rank only adds up its own
 }
 
 func (e *exchange) start(groups [][]*graph.State) {
@@ -55,7 +55,7 @@ func (e *exchange) start(groups [][]*graph.State) {
 	go e.work()
 }
 
-// begin begins a round; the goroutine may be at the one before.
+// begin begins a round; the goroutine may still be at the previous one.
 func (e *exchange) begin(r *round) error {
 	e.mu.Lock()
 	e.hand++
@@ -77,10 +77,10 @@ func (e *exchange) run(fn string, slot int) error {
 	if err := e.x.RunWatched(fn, slot, &engine.Watch{Begins: e.begins, Ends: e.ends}); err != nil {
 		return err
 	}
-	e.mu.Lock() // the function may leave gradients out
+	e.mu.Lock() // the function may not use all gradients
 	defer e.mu.Unlock()
 	for i, n := range e.open {
-		for n > 0 && e.ready[i] && e.err == nil { // from the round before
+		for n > 0 && e.ready[i] && e.err == nil { // from the previous round
 			e.changed.Wait()
 		}
 		e.ready[i] = e.ready[i] || n > 0
@@ -89,7 +89,7 @@ func (e *exchange) run(fn string, slot int) error {
 	return e.err
 }
 
-// begins waits until gradients of the round before have been taken.
+// begins waits until the gradients of the previous round have been taken.
 func (e *exchange) begins(gradients []string) error {
 	defer e.waiting(time.Now())
 	e.mu.Lock()
@@ -144,7 +144,7 @@ func (e *exchange) stops(rounds int) (bool, error) {
 	return stop, err
 }
 
-// waiting counts what was waited since.
+// waiting counts the time waited since.
 func (e *exchange) waiting(since time.Time) {
 	took := time.Since(since)
 	e.mu.Lock()
@@ -152,8 +152,8 @@ func (e *exchange) waiting(since time.Time) {
 	e.mu.Unlock()
 }
 
-// times are what the exchange took since the last call: what the rank has waited for it,
-// and what it did while the rank computed.
+// times returns the time of the exchange since the last call: how long the rank waited
+// for it, and how long it ran while the rank computed.
 func (e *exchange) times() (waited, hidden time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,7 +162,7 @@ func (e *exchange) times() (waited, hidden time.Duration) {
 	return waited, hidden
 }
 
-// work is the goroutine.
+// work is the body of the goroutine.
 func (e *exchange) work() {
 	defer close(e.ended)
 	for r := range e.rounds {
@@ -228,7 +228,7 @@ func (e *exchange) exchange(r *round) error {
 	return nil
 }
 
-// due waits until a bucket can be taken, if it is to be.
+// due waits until a bucket can be taken, if it will be.
 func (e *exchange) due(k *bucket, mine bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -246,7 +246,7 @@ func (e *exchange) taken(group int) {
 	e.mu.Unlock()
 }
 
-// ask lets ranks say whether to stop.
+// ask makes ranks say whether to stop.
 func (e *exchange) ask(ctx context.Context) error {
 	stop, err := anybody(e.g, ctx.Err() != nil)
 	e.mu.Lock()
@@ -259,8 +259,8 @@ func (e *exchange) ask(ctx context.Context) error {
 
 var errUnfinished = errors.New("an update was left unfinished")
 
-// close ends the exchange and frees its memory. A run that was stopped ends well. If a round is in hand, it leaves the group,
-// which ends a call that waits for other ranks.
+// close ends the exchange and frees its memory. A run that was stopped ends well. If a round is
+// in progress, it leaves the group, which ends a call that waits for other ranks.
 func (e *exchange) close(cause error) error {
 	e.mu.Lock()
 	if errors.Is(cause, ErrStopped) {

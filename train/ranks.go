@@ -19,16 +19,16 @@ import (
 
 // ranks is a job's part in a run of several processes. All of them run the same job on the
 // same data: each computes some of the micro-batches of an update and some of those of an
-// evaluation, and all make the update itself. Only rank 0 saves and reports.
+// evaluation, and all perform the update itself. Only rank 0 saves and reports.
 type ranks struct {
 	dist.Group
 	exchange *exchange
-	losses   [][]byte // what is gathered after an update, by rank
-	buffers  []string // states that micro-batches change besides gradients and losses
+	losses   [][]byte // gathered after an update, by rank
+	buffers  []string // states, other than gradients and losses, that micro-batches change
 }
 
-// Buffered are the states besides gradients that micro-batches change, such as the running
-// statistics of batch normalization. Those of rank 0 are everybody's after an update.
+// Buffered returns the states, other than gradients, that micro-batches change, such as
+// the running statistics of batch normalization. After an update all ranks take rank 0's.
 func Buffered(p *engine.Program) (names []string) {
 	for _, f := range p.Funcs {
 		if !engine.IsVariant(f.Name, engine.FuncMicro) {
@@ -46,7 +46,7 @@ func Buffered(p *engine.Program) (names []string) {
 	return names
 }
 
-// join makes the job a rank's.
+// join makes the job that of a rank.
 func (j *Job) join(ctx context.Context) (*ranks, error) {
 	if j.Group == nil {
 		return nil, nil
@@ -67,7 +67,7 @@ func (j *Job) join(ctx context.Context) (*ranks, error) {
 	return r, nil
 }
 
-// turns is which micro-batches this process computes.
+// turns says which micro-batches this process computes.
 func (j *Job) turns() turns {
 	if j.ranks == nil {
 		return turns{0, 1, 0}
@@ -75,7 +75,7 @@ func (j *Job) turns() turns {
 	return j.ranks.exchange.turns
 }
 
-// turnsOf is which micro-batches of a program a rank computes.
+// turnsOf says which micro-batches of a program a rank computes.
 func turnsOf(g dist.Group, p *engine.Program, how Sums) turns {
 	t := turns{rank: g.Rank(), world: g.World()}
 	if how == Tree {
@@ -87,8 +87,8 @@ func turnsOf(g dist.Group, p *engine.Program, how Sums) turns {
 // leads reports whether this process saves and reports.
 func (j *Job) leads() bool { return j.Group == nil || j.Group.Rank() == 0 }
 
-// stops reports whether an update is given up before its micro-batch m: ranks decide that
-// together, before each round.
+// stops reports whether an update is abandoned before its micro-batch m: ranks decide
+// that together, before each round.
 func (j *Job) stops(ctx context.Context, m int) (bool, error) {
 	if j.ranks == nil {
 		return ctx.Err() != nil, nil
@@ -98,13 +98,13 @@ func (j *Job) stops(ctx context.Context, m int) (bool, error) {
 	case !t.begins(m):
 	case round == 0 || j.Sums != Ordered:
 		return anybody(j.ranks, ctx.Err() != nil)
-	default: // they have said so in the round before
+	default: // they said so in the previous round
 		return j.ranks.exchange.stops(round)
 	}
 	return false, nil
 }
 
-// anybody reports whether one rank says yes.
+// anybody reports whether any rank says yes.
 func anybody(g dist.Group, yes bool) (bool, error) {
 	own := []byte{0}
 	if yes {
@@ -140,7 +140,7 @@ func (j *Job) compute(ctx context.Context, u *Update, m, slot int) error {
 	return e.run(fn, slot)
 }
 
-// round is what begins with micro-batch m of so many; nil: nothing does.
+// round returns the round that begins with micro-batch m of micro; nil: none does.
 func (e *exchange) round(ctx context.Context, m, micro int) *round {
 	t := e.turns
 	_, n := t.of(m)
@@ -159,11 +159,11 @@ func (e *exchange) round(ctx context.Context, m, micro int) *round {
 	return r
 }
 
-// facts is how many bytes of a message about an update come before its losses: what
-// every rank must have read alike.
+// facts is how many bytes precede the losses in a message about an update: what every
+// rank must have read identically.
 const facts = 24
 
-// merge makes the update of all ranks everybody's: gradients, losses and buffers.
+// merge gives all ranks the result of an update: gradients, losses and buffers.
 func (j *Job) merge(u *Update, s *Step) error {
 	r := j.ranks
 	if r == nil {
@@ -207,7 +207,7 @@ func (j *Job) merge(u *Update, s *Step) error {
 	return nil
 }
 
-// updated gives every rank the weights of an update that ranks have shared.
+// updated gives every rank the weights of an update whose work the ranks have shared.
 func (r *ranks) updated(s *Step) error {
 	if r == nil {
 		return nil
@@ -222,7 +222,7 @@ func (r *ranks) updated(s *Step) error {
 	return err
 }
 
-// broadcast gives every rank a state of rank 0.
+// broadcast sends a state of rank 0 to every rank.
 func (j *Job) broadcast(name string) error {
 	t, err := j.Runner.State(name)
 	if err != nil {
@@ -234,7 +234,7 @@ func (j *Job) broadcast(name string) error {
 	return j.Runner.SetState(t)
 }
 
-// measured is an evaluation by all ranks; ok is false where one of them was interrupted.
+// measured evaluates with all ranks; ok is false if one of them was interrupted.
 func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable, slot int) (metrics map[string]float64, ok bool, err error) {
 	a, err := e.Accumulate(ctx, x, slot, Part{r.Rank(), r.World()})
 	if err != nil && ctx.Err() == nil {
@@ -264,7 +264,7 @@ func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable,
 	return metrics, err == nil, err
 }
 
-// same compares the weights of all ranks, which make the same updates.
+// same compares the weights of all ranks, which perform the same updates.
 func (r *ranks) same(x *engine.Executable, u int64) error {
 	sum := crc32.New(castagnoli)
 	for _, s := range x.Program().States {
@@ -290,7 +290,7 @@ func (r *ranks) same(x *engine.Executable, u int64) error {
 	return nil
 }
 
-// shared is where a run is, as rank 0 tells the others.
+// shared is the state of a run that rank 0 sends to the others.
 type shared struct {
 	Path    string             `json:"path,omitempty"` // of the checkpoint; empty: a new run
 	State   checkpoint.State   `json:"state"`
@@ -298,7 +298,7 @@ type shared struct {
 	Seconds checkpoint.Float   `json:"seconds"`
 }
 
-// Share gives all ranks the state of rank 0, which has resumed from a checkpoint, still
+// Share gives all ranks the state of rank 0, which has resumed from a checkpoint that is still
 // open, or begins (nil), and returns the update to start from. Without a group it does nothing.
 func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 	s := shared{}
@@ -332,7 +332,7 @@ func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 		if st.Role == graph.Transient || st.Role == graph.Moment && p.Shards != nil {
 			continue
 		}
-		if err := j.broadcast(st.Name); err != nil { // what is frozen too: only rank 0 has loaded it
+		if err := j.broadcast(st.Name); err != nil { // frozen ones too: only rank 0 has loaded them
 			return 0, err
 		}
 	}

@@ -5,36 +5,37 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// roomUse is how ranks that exchange gradients from card to card use the room next to an arena, as
-// viaHost uses main memory. Places in it are in bytes.
+// roomUse says how ranks that exchange gradients from card to card use the room next to an arena,
+// like viaHost uses main memory. Places in it are in bytes.
 type roomUse struct {
 	engine.RoomUse
 	format      graph.DType
 	own, stride int64 // a slot for each rank's shard of a bucket: this rank's gradients, or all sums or weights
-	// others has this rank's shard, as each rank sent it.
+	// others holds this rank's shard, as sent by each rank.
 	others, otherStride int64
 	of                  []bucketUse
-	// sums are those of squares, as their owners have added them up, ordered the same in the order of one
-	// device alone; sumsOf says which are a rank's: from and how many.
+	// sums are the sums of squares, as added up by their owners, ordered the same ones in the
+	// order of a single device; sumsOf says which are a rank's: from where and how many.
 	sums, ordered int64
 	sumsOf        [][2]int64
 }
 
-// bucketUse is that of a bucket. Lists of pieces are by their numbers.
+// bucketUse is the use of the room for a bucket. Lists of pieces are given by their
+// numbers.
 type bucketUse struct {
 	elems     []int64 // of each rank's shard, each piece at a multiple of pieceAlign
 	sum       int64   // of this rank's shard
 	gradients []int   // pieces of all shards, in own: a list for each format
-	// Where ranks share the optimizer, the same of this rank's shard, of the weights of this rank and of
-	// the others; the bytes of each rank's.
+	// If ranks share the optimizer: the same for this rank's shard, for the weights of this rank
+	// and of the others; the bytes of each rank's.
 	shard, ownWeights, otherWeights []int
 	weights                         []int64
 }
 
-// pieceAlign is where pieces begin, in elements: kernels move four at a time.
+// pieceAlign is the alignment of pieces, in elements: kernels move four at a time.
 const pieceAlign = 4
 
-// slot is the place of a rank's shard in own.
+// slot returns the place of a rank's shard in own.
 func (u *roomUse) slot(rank int) int64 { return u.own + int64(rank)*u.stride }
 
 // up rounds up to a multiple.
@@ -68,7 +69,7 @@ func newRoomUse(p *engine.Program, me, world int, w wire, how Sums, buckets []bu
 	for i := range u.of {
 		b := &u.of[i]
 		b.sum = at
-		if n := line(4 * b.elems[me]); how != Ordered { // a sum is spread before the next begins
+		if n := line(4 * b.elems[me]); how != Ordered { // a sum is distributed before the next begins
 			most = max(most, n)
 		} else {
 			at += n
@@ -82,7 +83,7 @@ func newRoomUse(p *engine.Program, me, world int, w wire, how Sums, buckets []bu
 	return u
 }
 
-// add adds a piece to the one of some lists that has its format.
+// add adds a piece to the list that has its format.
 func (u *roomUse) add(lists *[]int, p engine.Piece) {
 	for _, i := range *lists {
 		if u.formatOf(i) == p.State.Type.DType {
@@ -94,7 +95,7 @@ func (u *roomUse) add(lists *[]int, p engine.Piece) {
 	u.Pieces = append(u.Pieces, []engine.Piece{p})
 }
 
-// formatOf is the format of a list.
+// formatOf returns the format of a list.
 func (u *roomUse) formatOf(list int) graph.DType { return u.Pieces[list][0].State.Type.DType }
 
 // pieces makes the lists of a bucket, with places from own on.
@@ -122,12 +123,12 @@ func (u *roomUse) pieces(b *bucketUse, k *bucket, me int, weights map[string]*gr
 	}
 }
 
-// norm makes room for the sums of squares, which are those of one device alone: first of gradients in
-// F32, then of those in BF16.
+// norm makes room for the sums of squares, which are the same as on a single device: first of
+// gradients in F32, then of those in BF16.
 func (u *roomUse) norm(p *engine.Program, me int) {
 	s := p.Shards
 	gradient := func(t *graph.State) *graph.State { return p.State(engine.Gradient + t.Name) }
-	first := map[string]int64{} // sum of a weight's gradient
+	first := map[string]int64{} // first sum of a weight's gradient
 	total := int64(0)
 	for _, d := range engine.NormFormats {
 		for _, t := range s.Trained {
@@ -161,8 +162,8 @@ func (u *roomUse) norm(p *engine.Program, me int) {
 	u.Bytes = u.ordered + engine.NormSumBytes*total
 }
 
-// RoomBytes is the memory of its card that rank 0, which has the largest shards, needs to exchange the
-// program's gradients from card to card: part of a plan, as [ExchangeBytes].
+// RoomBytes returns the memory on its card that rank 0, which has the largest shards, needs to
+// exchange the program's gradients from card to card: as part of a plan, like [ExchangeBytes].
 func RoomBytes(p *engine.Program, world int, format graph.DType, how Sums) int64 {
 	if world == 0 {
 		return 0

@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// Schedule gives the learning rate of each update, the first being update 0.
-// All shapes rise linearly from 0 over Warmup updates first (Noam has its own
-// rise). There is one clock: every number here counts optimizer updates.
+// Schedule determines the learning rate of each update, the first being update 0. All
+// shapes first rise linearly from 0 over Warmup updates (Noam has its own rise). There is
+// one clock: every number here counts optimizer updates.
 type Schedule struct {
 	Kind   ScheduleKind
 	Peak   float64 // the highest rate; for Noam the factor
@@ -44,7 +44,7 @@ const (
 	Plateau  ScheduleKind = "plateau" // constant until the monitored metric stops improving
 )
 
-// LR is the learning rate of an update, counted from 0.
+// LR returns the learning rate of an update, counted from 0.
 func (s *Schedule) LR(update int64) float64 {
 	if s.Kind == Noam {
 		n := float64(update + 1)
@@ -76,7 +76,7 @@ func (s *Schedule) scale() float64 {
 	return s.memory.Scale
 }
 
-// Observe gives the plateau schedule the monitored metric of an evaluation.
+// Observe passes the plateau schedule the monitored metric of an evaluation.
 func (s *Schedule) Observe(g Metric, value float64) {
 	m := &s.memory
 	if s.Kind != Plateau {
@@ -92,7 +92,7 @@ func (s *Schedule) Observe(g Metric, value float64) {
 	}
 }
 
-// State is what a resume needs, nil for schedules without a memory.
+// State returns what a resumed run needs, nil for schedules without memory.
 func (s *Schedule) State() (json.RawMessage, error) {
 	if s.Kind != Plateau {
 		return nil, nil
@@ -108,7 +108,7 @@ func (s *Schedule) Restore(state json.RawMessage) error {
 	return json.Unmarshal(state, &s.memory)
 }
 
-// Preview is the learning rate at n updates spread evenly over the run.
+// Preview returns the learning rate at n updates spread evenly over the run.
 func (s *Schedule) Preview(n int) (updates []int64, rates []float64) {
 	for i := range n {
 		u := int64(i) * max(s.Total-1, 0) / int64(max(n-1, 1))
@@ -117,7 +117,7 @@ func (s *Schedule) Preview(n int) (updates []int64, rates []float64) {
 	return updates, rates
 }
 
-// Warning is what looks wrong with the schedule, empty for nothing.
+// Warning says what looks wrong with the schedule, empty for nothing.
 func (s *Schedule) Warning() string {
 	if share := float64(s.Warmup) / float64(max(s.Total, 1)); share > 0.2 {
 		return fmt.Sprintf("warm-up takes %d of %d updates (%.0f %%): more than a fifth of the run is spent below the full learning rate; lower training.warmup_steps", s.Warmup, s.Total, 100*share)

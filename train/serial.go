@@ -9,10 +9,10 @@ import (
 	"reflect"
 )
 
-// The serial form of an accumulator: a magic word, the version, what a record is
-// made of, the number of records, the records, and a checksum. Records are structs
-// of exported fields: booleans, integers, floats, and slices and structs of them. A
-// slice that is nil stays nil.
+// The serial form of an accumulator: a magic word, the version, the form of a record, the
+// number of records, the records, and a checksum. Records are structs of exported fields:
+// booleans, integers, floats, and slices and structs of them. A slice that is nil stays
+// nil.
 const (
 	serialMagic   = "snugeval"
 	serialVersion = 1
@@ -21,7 +21,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// MarshalBinary is the serial form, for [Records.MergeBinary] of another process.
+// MarshalBinary returns the serial form, for [Records.MergeBinary] in another process.
 func (a *Records[R]) MarshalBinary() ([]byte, error) {
 	of := reflect.TypeFor[R]()
 	form, _, err := recordForm(of)
@@ -41,8 +41,8 @@ func (a *Records[R]) MarshalBinary() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
 }
 
-// MergeBinary merges the serial form of another part of the same evaluation. What
-// is damaged, of another version or of another evaluation is refused as a whole.
+// MergeBinary merges the serial form of another part of the same evaluation. If it is
+// damaged, of another version or of another evaluation, it is refused as a whole.
 func (a *Records[R]) MergeBinary(b []byte) error {
 	list, err := parseRecords[R](b)
 	if err != nil {
@@ -93,8 +93,8 @@ func parseRecords[R any](b []byte) ([]record[R], error) {
 	return list, d.err
 }
 
-// recordForm names what values of a type are made of, and the fewest bytes that one
-// takes: what bounds the length of a slice.
+// recordForm describes what values of a type consist of, and returns the fewest bytes
+// that one takes, which bounds the length of a slice.
 func recordForm(t reflect.Type) (form string, least int, err error) {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -195,7 +195,7 @@ func (d *decoder) uvarint() uint64 {
 	return x
 }
 
-// length is that of a list whose elements take at least so many bytes each.
+// length reads the length of a list whose elements take at least that many bytes each.
 func (d *decoder) length(least int) int {
 	n := d.uvarint()
 	if n > uint64(len(d.rest)/least) {
@@ -248,7 +248,7 @@ func (d *decoder) slice(v reflect.Value) {
 	if n == 0 {
 		return
 	}
-	_, least, _ := recordForm(v.Type().Elem()) // known to have one
+	_, least, _ := recordForm(v.Type().Elem()) // the type is known to have one
 	if n-1 > uint64(len(d.rest)/least) {
 		d.fail(fmt.Errorf("%d elements in %d bytes", n-1, len(d.rest)))
 		return

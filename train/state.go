@@ -21,7 +21,7 @@ func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 	return j.Restore(c)
 }
 
-// Restore is [Job.Resume] but for the states of the program.
+// Restore is [Job.Resume] without the states of the program.
 func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 	if err := j.Loader.Seek(c.State.Loader); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.Path, err)
@@ -52,16 +52,16 @@ func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 	return c.State.Update, nil
 }
 
-// MisfitError reports a checkpoint whose tensors are not those of the program:
-// it was made with other settings.
+// MisfitError reports a checkpoint whose tensors are not the program's: it was made with
+// other settings.
 type MisfitError struct{ err error }
 
 func (e *MisfitError) Error() string { return e.err.Error() }
 
-// Unwrap is what does not fit.
+// Unwrap returns what does not fit.
 func (e *MisfitError) Unwrap() error { return e.err }
 
-// session is what else a resumed run must restore to report the same.
+// session is what else a resumed run must restore to make the same reports.
 type session struct {
 	Skipped int64            `json:"skipped"`
 	Loss    checkpoint.Float `json:"loss"`
@@ -73,7 +73,7 @@ type session struct {
 	Metrics   map[string]checkpoint.Float `json:"metrics,omitempty"`
 }
 
-// Floats are metrics as JSON can hold them, whatever their values are.
+// Floats converts metrics to a form that JSON can hold, whatever their values.
 func Floats(m map[string]float64) map[string]checkpoint.Float {
 	out := make(map[string]checkpoint.Float, len(m))
 	for k, v := range m {
@@ -126,7 +126,7 @@ func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error 
 	if err != nil {
 		return err
 	}
-	defer x.Release() // or the checkpoint would be in memory twice
+	defer x.Release() // otherwise the checkpoint would be in memory twice
 	if s.Role == graph.Weight && s.Type.DType == graph.F32 && x.DType == safetensors.BF16 && slices.Equal(x.Shape, s.Type.Shape) {
 		return r.ChangeState(s.Name, x.Float32s) // trained in 16 bits, used in any
 	}
@@ -137,9 +137,9 @@ func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error 
 	return r.WriteState(s.Name, data)
 }
 
-// stored is the type of a state's elements in a file, which stores them as they are
-// in memory. The two sets of names for element types (a program's, a file format's)
-// meet only here.
+// stored returns the type of a state's elements in a file, which stores them as in
+// memory. The two sets of names for element types (a program's, a file format's) meet
+// only here.
 func stored(d graph.DType) safetensors.DType {
 	switch d {
 	case graph.F32:
@@ -156,11 +156,11 @@ func stored(d graph.DType) safetensors.DType {
 	panic(fmt.Sprintf("train: checkpoints cannot store elements of type %v", d))
 }
 
-// Tensors are the states of the program that a checkpoint holds, with r as its Live.
+// Tensors returns the states of the program that a checkpoint holds, with r as its Live.
 func Tensors(r *engine.Executable) (weights, optimizer []checkpoint.Tensor) {
 	for _, s := range r.Program().States {
 		if !Saved(s) {
-			continue // what is not saved may have a format that no file has
+			continue // states that are not saved may have a format that no file has
 		}
 		ct := checkpoint.Tensor{
 			Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape,
@@ -179,8 +179,8 @@ func Saved(s *graph.State) bool {
 	return s.Role == graph.Weight || s.Role == graph.Buffer || optimizerState(s)
 }
 
-// savedStates are the states that checkpoints hold, in order. Moments that ranks share are
-// whole.
+// savedStates returns the states that checkpoints hold, in order. Moments that ranks share
+// are whole.
 func savedStates(p *engine.Program) (list []*graph.State) {
 	for _, s := range p.States {
 		if Saved(s) && (s.Role != graph.Moment || p.Shards == nil) {
@@ -194,8 +194,8 @@ func savedStates(p *engine.Program) (list []*graph.State) {
 	return list
 }
 
-// StagingBytes is the memory of a save of the program's states while it is written:
-// part of a plan.
+// StagingBytes returns the memory that a save of the program's states needs while it is
+// written, as part of a plan.
 func StagingBytes(p *engine.Program) int64 {
 	var sizes []int64
 	for _, s := range savedStates(p) {

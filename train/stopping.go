@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// Metric is the one that decides what is best: the monitored metric.
+// Metric is the monitored metric, which decides what is best.
 type Metric struct {
 	Name   string
-	Higher bool // whether more is better
+	Higher bool // whether higher is better
 }
 
 // Better reports whether a beats b by more than delta.
@@ -32,10 +32,10 @@ type EarlyStopping struct {
 	}
 }
 
-// Observe takes the monitored metric and reports whether to stop.
+// Observe records the monitored metric and reports whether to stop.
 func (e *EarlyStopping) Observe(g Metric, value float64) bool {
 	m := &e.memory
-	// A value that is not finite is no improvement, not even on none.
+	// A value that is not finite is not an improvement, not even over no value.
 	if finite(value) && (!m.Seen || g.Better(value, m.Best, e.MinDelta)) {
 		m.Best, m.Bad, m.Seen = value, 0, true
 	} else {
@@ -44,10 +44,10 @@ func (e *EarlyStopping) Observe(g Metric, value float64) bool {
 	return e.Stops()
 }
 
-// Stops reports whether what was observed ends the run.
+// Stops reports whether the observed values end the run.
 func (e *EarlyStopping) Stops() bool { return e.Patience > 0 && e.memory.Bad >= e.Patience }
 
-// State is what a resume needs.
+// State returns what a resumed run needs.
 func (e *EarlyStopping) State() (json.RawMessage, error) { return json.Marshal(e.memory) }
 
 // Restore is the inverse of State.
@@ -65,7 +65,7 @@ type Outliers struct {
 	Seen   int       `json:"seen"`   // finite values so far
 }
 
-// A z-score is against the last zWindow values, once zWarm are known.
+// z-scores are relative to the last zWindow values, once zWarm are known.
 const (
 	zWindow = 128
 	zWarm   = 64
@@ -74,8 +74,8 @@ const (
 // SpikeZ is the z-score above which a loss or a gradient norm is a spike.
 const SpikeZ = 6
 
-// Observe adds a value and gives its z-score against the values before it, 0
-// while too few are known.
+// Observe adds a value and returns its z-score against the previous values, 0 while too
+// few are known.
 func (o *Outliers) Observe(x float64) float64 {
 	z := 0.0
 	if n := float64(len(o.Recent)); n >= zWarm {

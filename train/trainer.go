@@ -28,11 +28,11 @@ import (
 type Job struct {
 	Runner *engine.Executable
 	Loader DataLoader
-	// Schedule and the total number of updates.
+	// Schedule is the schedule of learning rates, Updates the total number of updates.
 	Schedule *Schedule
 	Updates  int64
-	// Group, where several processes train together; nil: this one trains alone. Only the
-	// job of rank 0 has a store and anybody who watches.
+	// Group is set if several processes train together; nil: this one trains alone. Only
+	// rank 0's job has a store and an observer.
 	Group dist.Group
 	// Exchange is the format in which the group exchanges gradients, F32 or BF16; 0: F32.
 	Exchange graph.DType
@@ -41,8 +41,8 @@ type Job struct {
 	// NCCL exchanges gradients from card to card, between ranks whose group is a [dist.Watched]; nil: they
 	// go through main memory, over the group.
 	NCCL *nccl.Library
-	// Until, when positive, stops the run after that update as an interruption
-	// would: the state is saved, and the schedule is still that of the whole run.
+	// Until, when positive, stops the run after that update like an interruption: the
+	// state is saved, and the schedule is still that of the whole run.
 	Until int64
 	Seed  uint64
 
@@ -53,7 +53,7 @@ type Job struct {
 	// StopAtScale ends the run when the loss scale falls below it.
 	StopAtScale float64
 
-	// Learning watches whether anything is learned. Advise is what to change for a
+	// Learning watches whether anything is learned. Advise returns what to change for a
 	// kind of warning; nil: nothing.
 	Learning Learning
 	Advise   func(WarningKind) []string
@@ -63,9 +63,9 @@ type Job struct {
 	progress
 }
 
-// EvalOptions are how a run is evaluated.
+// EvalOptions say how a run is evaluated.
 type EvalOptions struct {
-	// Evaluator measures on held-out data; nil: never. Monitor is the metric of its
+	// Evaluator measures on held-out data; nil: never. Monitor is the metric in its
 	// result that decides which state is best.
 	Evaluator Evaluator
 	Monitor   Metric
@@ -74,20 +74,20 @@ type EvalOptions struct {
 	Early EarlyStopping
 }
 
-// SaveOptions are which checkpoints of a run are kept.
+// SaveOptions say which checkpoints of a run are kept.
 type SaveOptions struct {
 	// Store keeps checkpoints; nil: there are none.
 	Store *checkpoint.Store
 	// Every is the number of updates between checkpoints; 0: only after the last.
 	Every int64
-	// Run is what every snapshot has of the run: Files, Metadata, PlanHash and
+	// Run is what every snapshot records about the run: Files, Metadata, PlanHash and
 	// Arithmetic. The job fills in the rest.
 	Run checkpoint.Snapshot
-	// Performance is what was measured so far; nil: nothing is.
+	// Performance returns what was measured so far; nil: nothing is measured.
 	Performance func() *checkpoint.Performance
 }
 
-// progress is where a job is.
+// progress says how far a job has come.
 type progress struct {
 	ranks    *ranks // nil: this process trains alone
 	tokens   int64
@@ -106,25 +106,25 @@ type progress struct {
 	outputs  outputs
 	firstAt  time.Duration
 	lastLoss float64
-	ask      bool // a part of the curve is whole
-	// slot is the input slot that the host holds between updates; last is the
-	// micro-batch in it, once an update ran.
+	ask      bool // a part of the curve is complete
+	// slot is the input slot that the host holds between updates; last is the micro-batch
+	// in it, once an update has run.
 	slot      int
 	last      filled
 	ran       bool
 	evaluated int64  // update of the last evaluation, -1 before the first
-	from      string // path of the checkpoint that was resumed from
+	from      string // path of the checkpoint that the job resumed from
 	resumed   int64  // its update
 }
 
-// outputs are where the program reports its results.
+// outputs say where the program reports its results.
 type outputs struct {
 	fn     string // function of a micro-batch
 	update string // function that ends an update
 	scaled bool   // the loss is scaled
 }
 
-// Result sums a run up.
+// Result sums up a run.
 type Result struct {
 	Update       int64 // updates done
 	Tokens       int64
@@ -146,10 +146,9 @@ type Result struct {
 // ErrStopped reports that the context ended the run; the state was saved.
 var ErrStopped = errors.New("stopped before the last update")
 
-// Run trains from update start (0, or what Resume gave) to the end. When ctx
-// ends, the micro-batch in hand is finished, the state saved, and ErrStopped
-// returned. A result comes with an error too where the updates were done and
-// only the last save failed.
+// Run trains from update start (0, or what Resume returned) to the end. When ctx ends,
+// the current micro-batch is finished, the state saved, and ErrStopped returned. There is
+// both a result and an error if the updates were done and only the last save failed.
 func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 	j.began = time.Now()
 	if j.ranks, err = j.join(ctx); err != nil {
@@ -192,7 +191,7 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 			return j.finish(ctx, u, false)
 		}
 		if errors.Is(err, errAbandoned) {
-			f.close() // it may be filling the slot that the state is tried on
+			f.close() // it may be filling the slot that the state is tested on
 			return j.stopped(u)
 		}
 		if err != nil {
@@ -214,15 +213,15 @@ func (j *Job) bindOutputs() {
 	o.scaled = j.Runner.Program().State(engine.StateScale) != nil
 }
 
-// update runs the micro-batches of one update and the optimizer. The device may
-// be an input slot behind the host; they meet when the update is read.
+// update runs the micro-batches of one update and the optimizer. The device may lag one
+// input slot behind the host; they synchronize when the update is read.
 func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u), Save: j.saving}
 	j.saving = 0
 	began, saves := time.Now(), j.held()
 	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
 	f.free <- j.slot
-	held := -1 // the slot of the micro-batch that this process had last
+	held := -1 // the slot of this process's last micro-batch
 	for m := 0; m >= 0; {
 		if stop, err := j.stops(ctx, m); err != nil {
 			return failed(err)
@@ -277,7 +276,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	return s, j.failed(f, s)
 }
 
-// held is how long updates have waited for saves so far.
+// held returns how long updates have waited for saves so far.
 func (j *Job) held() time.Duration {
 	if j.Save.Store == nil {
 		return 0
@@ -285,12 +284,11 @@ func (j *Job) held() time.Duration {
 	return j.Save.Store.Held()
 }
 
-// errAbandoned reports that an update was given up between micro-batches.
+// errAbandoned reports that an update was abandoned between micro-batches.
 var errAbandoned = errors.New("update abandoned")
 
-// abandon forgets the micro-batches of an unfinished update: the state is that
-// of the update before. A large update may take longer than a preempted machine has
-// left.
+// abandon forgets the micro-batches of an unfinished update: the state is that of the
+// previous update. A large update may take longer than a preempted machine has left.
 func (j *Job) abandon() error {
 	for _, s := range j.Runner.Program().States {
 		if s.Role == graph.Gradient {
@@ -302,8 +300,8 @@ func (j *Job) abandon() error {
 	return errAbandoned
 }
 
-// Prepare writes micro-batch m of an update into the buffers of in as Run would:
-// at updates have been done before it.
+// Prepare writes micro-batch m of an update into the buffers of in like Run, after at
+// updates.
 func (j *Job) Prepare(in Inputs, b *Update, at int64, m int) error {
 	if err := b.Fill(m, in); err != nil {
 		return err
@@ -349,7 +347,7 @@ func (j *Job) scalars(in Inputs, b *Update, u int64, m int, lr float64) error {
 	return nil
 }
 
-// loss is that of the update: the sum over its micro-batches, in float64.
+// loss returns the loss of the update: the sum over its micro-batches, in float64.
 func (j *Job) loss() (sum float64, err error) {
 	var losses []float32
 	if j.outputs.update == engine.FuncUpdate {
@@ -366,7 +364,7 @@ func (j *Job) loss() (sum float64, err error) {
 	return sum, err
 }
 
-// function is the one that ended the update.
+// function returns the one that ended the update.
 func (j *Job) function() string {
 	if j.outputs.update == engine.FuncUpdate {
 		return engine.FuncUpdate
@@ -418,7 +416,7 @@ func (j *Job) act(u int64, d decision) error {
 	if d.fail != nil {
 		return d.fail
 	}
-	if d.best && j.saved == u { // resumed from: that checkpoint was saved before its evaluation
+	if d.best && j.saved == u { // resumed from it: that checkpoint was saved before its evaluation
 		j.saved, j.resumed = -1, -1
 	}
 	if d.best {
@@ -438,8 +436,7 @@ func (j *Job) act(u int64, d decision) error {
 	return nil
 }
 
-// measure evaluates the state after update u if that is due and the context does
-// not end.
+// measure evaluates the state after update u if that is due, unless the context ends.
 func (j *Job) measure(ctx context.Context, u int64) (measured bool, err error) {
 	if !j.evaluationDue(u) {
 		return false, nil
@@ -456,7 +453,7 @@ func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) 
 		return false, fmt.Errorf("evaluation after update %d: %w", u, err)
 	}
 	if !measured {
-		return false, nil // the resumed run does it
+		return false, nil // the resumed run will do it
 	}
 	value, ok := m[j.Eval.Monitor.Name]
 	if !ok {
@@ -471,7 +468,7 @@ func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) 
 	return true, nil
 }
 
-// metrics are those of an evaluation, by all ranks; ok is false where the context ended.
+// metrics evaluates with all ranks; ok is false if the context ended.
 func (j *Job) metrics(ctx context.Context, u int64) (m map[string]float64, ok bool, err error) {
 	if j.ranks != nil {
 		if err := j.ranks.same(j.Runner, u); err != nil {
@@ -507,9 +504,9 @@ func (j *Job) emit(e Event) {
 	}
 }
 
-// save passes a snapshot to the store, which writes it while the next updates compute. An
-// error of the disk is the store's to retry and report; only a snapshot that cannot be made
-// ends the run.
+// save passes a snapshot to the store, which writes it while the next updates compute. Disk
+// errors are retried and reported by the store; only a snapshot that cannot be made ends
+// the run.
 func (j *Job) save(u int64) error {
 	if j.Save.Store == nil || j.saved == u {
 		return nil
@@ -533,7 +530,7 @@ func (j *Job) save(u int64) error {
 
 func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds() }
 
-// stopped saves the state of a run that was asked to end.
+// stopped saves the state of a run that was asked to stop.
 func (j *Job) stopped(u int64) (*Result, error) {
 	if u > 0 {
 		if err := j.saveNow(u, false); err != nil {
@@ -550,7 +547,7 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 		if _, err := j.evaluate(ctx, u); err != nil {
 			return nil, err
 		}
-		if j.evaluated != u { // interrupted: the resumed run does it
+		if j.evaluated != u { // interrupted: the resumed run will do it
 			return j.stopped(u)
 		}
 	}
@@ -572,9 +569,8 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 	return res, err
 }
 
-// saveNow saves and waits until the checkpoint is on disk. One that is there
-// already is replaced only if the state has changed since. Ranks that share the optimizer
-// all take part.
+// saveNow saves and waits until the checkpoint is on disk. An existing one is replaced
+// only if the state has changed since. All ranks take part if they share the optimizer.
 func (j *Job) saveNow(u int64, changed bool) error {
 	err := j.saveLast(u, changed)
 	if !j.shared() || errors.As(err, new(*dist.LostError)) || errors.As(err, new(*dist.EndedError)) {
@@ -601,7 +597,7 @@ func (j *Job) saveLast(u int64, changed bool) error {
 	if err != nil {
 		return err
 	}
-	// A save that waits for another attempt gives way to this one.
+	// A save that waits for a retry gives way to this one.
 	if err := j.Save.Store.SaveAsync(snap); err != nil {
 		return err
 	}

@@ -4,14 +4,14 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// Gradients that are added up in pairs are the sum of two halves, each of which is the sum of its halves, down
-// to single micro-batches. A rank has neighbors, which are one half, a quarter, ... of all where ranks
-// are a power of two: it adds these up by itself and sends one sum, and what it has added up is
-// also a part of the sums of fewer ranks. So all have the same bits. It keeps the sums of halves whose
-// other half is not computed yet.
+// Gradients added up in pairs are the sum of two halves, each of which is the sum of its halves,
+// down to single micro-batches. If the number of ranks is a power of two, a rank has neighbors,
+// which are one half, a quarter, ... of all: it adds these up by itself and sends one sum, which
+// is also a part of the sums for fewer ranks. This gives the same bits for all such numbers. A
+// rank keeps the sums of halves whose other half is not computed yet.
 
-// leaf is how many sums wait when micro-batch k of a block is computed, and how many of them it completes.
-// The first half of an odd number is the larger one.
+// leaf returns how many sums wait when micro-batch k of a block is computed, and how many of them
+// it completes. The first half of an odd number is the larger one.
 func leaf(k, block int) (wait, completes int) {
 	for n := block; n > 1; {
 		if left := (n + 1) / 2; k < left {
@@ -25,7 +25,7 @@ func leaf(k, block int) (wait, completes int) {
 	return wait, completes
 }
 
-// levels is how many sums of a block wait at most. That of a block of one waits nowhere.
+// levels returns how many sums of a block wait at most. A block of one never waits.
 func levels(block int) (n int) {
 	for k := range block {
 		if wait, completes := leaf(k, block); completes == 0 && block > 1 {
@@ -42,7 +42,7 @@ type waiting struct {
 	count []int        // by bucket: those that wait
 }
 
-// newWaiting takes the sums from memory.
+// newWaiting places the sums in memory.
 func newWaiting(buckets []bucket, block int, memory []byte) *waiting {
 	p := &waiting{block: block, sums: make([][][][]byte, len(buckets)), count: make([]int, len(buckets))}
 	for i := range buckets {
@@ -59,7 +59,7 @@ func newWaiting(buckets []bucket, block int, memory []byte) *waiting {
 	return p
 }
 
-// waitingBytes is the memory of the sums of buckets that wait.
+// waitingBytes returns the memory of the sums of buckets that wait.
 func waitingBytes(buckets []bucket, block int) (n int64) {
 	for i := range buckets {
 		for r := range buckets[i].shards {
@@ -69,7 +69,7 @@ func waitingBytes(buckets []bucket, block int) (n int64) {
 	return n * int64(levels(block))
 }
 
-// fold adds micro-batch k of the block, by shards, to what waits.
+// fold adds micro-batch k of the block, by shards, to the waiting sums.
 func (p *waiting) fold(bucket, k int, shard func(rank int) []byte) {
 	if p.block == 1 {
 		return
@@ -90,7 +90,7 @@ func (p *waiting) fold(bucket, k int, shard func(rank int) []byte) {
 	p.merge(bucket, wait-completes+1)
 }
 
-// merge adds up the newest sums until so many wait.
+// merge adds up the newest sums until only count wait.
 func (p *waiting) merge(bucket, count int) {
 	n := p.count[bucket]
 	for ; n > count; n-- {
@@ -101,7 +101,8 @@ func (p *waiting) merge(bucket, count int) {
 	p.count[bucket] = n
 }
 
-// addPairs adds up what ranks have sent into the first. Those of the second half may have sent nothing.
+// addPairs adds up what ranks sent, into the first. Those of the second half may have sent
+// nothing.
 func addPairs(sums [][]byte) {
 	for step := 1; step < len(sums); step *= 2 {
 		for i := 0; i+step < len(sums); i += 2 * step {

@@ -2,22 +2,23 @@ package train
 
 import "fmt"
 
-// Sums is how ranks add up the gradients of an update.
+// Sums says how ranks add up the gradients of an update.
 type Sums int
 
 // The ways to add up.
 const (
-	// Ordered adds micro-batch to micro-batch in their order: any number of ranks has the same bits.
+	// Ordered adds micro-batch to micro-batch in order: the bits are the same for any number of
+	// ranks.
 	Ordered Sums = iota
-	// Fast makes each rank add up its own micro-batches, as one process alone does, and
+	// Fast makes each rank add up its own micro-batches, like a single process, and
 	// exchange only the sums: results depend on the number of ranks.
 	Fast
-	// Tree adds up neighbors, then neighboring pairs, and so on (tree.go): each rank exchanges one
-	// sum, and any power of two of ranks has the same bits.
+	// Tree adds up neighbors, then neighboring pairs, and so on (tree.go): each rank exchanges
+	// one sum, and the bits are the same for any power of two of ranks.
 	Tree
 )
 
-// Shareable reports why so many processes cannot share the updates of a program.
+// Shareable reports why that many processes cannot share the updates of a program.
 func (s Sums) Shareable(accumulation, world int) error {
 	if s == Tree && (world&(world-1) != 0 || accumulation%world != 0) {
 		return fmt.Errorf("training.gradient_sums: tree adds up halves, quarters, ... of %d micro-batches, which are not those of %d processes: want 1, 2, 4, 8, ... processes and a multiple of their number in training.gradient_accumulation_steps, or training.gradient_sums: ordered", accumulation, world)
@@ -32,14 +33,14 @@ func (s Sums) Shareable(accumulation, world int) error {
 	return fmt.Errorf("%d processes share the micro-batches of an update, of which there are %d: set training.gradient_accumulation_steps to %d or a multiple of it%s", world, accumulation, max(2, world), or)
 }
 
-// turns is which rank computes which micro-batches of an update. In a round each rank computes one, as
-// long as there are some.
+// turns says which rank computes which micro-batches of an update. In a round each rank computes
+// one, as long as there are some.
 type turns struct {
 	rank, world int
-	block       int // of neighbors that a rank computes; 0: it computes every micro-batch that is world from the last
+	block       int // of neighbors that a rank computes; 0: it computes every world-th micro-batch
 }
 
-// of is whose micro-batch m is, and in which round.
+// of returns which rank computes micro-batch m, and in which round.
 func (t turns) of(m int) (rank, round int) {
 	if t.block > 0 {
 		return m / t.block, m % t.block
@@ -52,7 +53,8 @@ func (t turns) has(m int) bool {
 	return rank == t.rank
 }
 
-// next is the micro-batch that follows m, by rounds and in each by ranks, of so many; -1: none does.
+// next returns the micro-batch that follows m, by rounds and within them by ranks, of micro; -1:
+// none.
 func (t turns) next(m, micro int) int {
 	if t.block == 0 {
 		if m+1 < micro {
@@ -75,7 +77,7 @@ func (t turns) begins(m int) bool {
 	return rank == 0
 }
 
-// rounds is how many there are.
+// rounds returns the number of rounds.
 func (t turns) rounds(micro int) int {
 	if t.block > 0 {
 		return min(t.block, micro)
@@ -83,7 +85,7 @@ func (t turns) rounds(micro int) int {
 	return (micro + t.world - 1) / t.world
 }
 
-// ranks is how many have a micro-batch in a round: the first ones.
+// ranks returns how many ranks have a micro-batch in a round: the first ones.
 func (t turns) ranks(round, micro int) int {
 	if t.block > 0 {
 		return (micro - round + t.block - 1) / t.block

@@ -11,9 +11,9 @@ import (
 )
 
 // viaCards is the route from card to card: NCCL moves bytes between rooms next to the arenas, and
-// kernels do the rest. Sums have the order, and so the bits, that they have in main memory. The
-// norm of a shared optimizer is added up as the card's own operation does it, so that it has the
-// bits of one that is not shared.
+// kernels do the rest. Sums have the same order, and so the same bits, as in main memory. The
+// norm of a shared optimizer is added up like the card's own operation does, so that it has the
+// same bits as for one that is not shared.
 type viaCards struct {
 	g          dist.Group
 	x          *engine.Executable
@@ -43,7 +43,7 @@ func newViaCards(ctx context.Context, g dist.Group, x *engine.Executable, w wire
 	return e, nil
 }
 
-// free leaves NCCL well once all ranks have come this far, and aborts it otherwise.
+// free leaves NCCL cleanly once all ranks have come this far, and aborts it otherwise.
 func (e *viaCards) free(cause error) error {
 	if cause == nil {
 		cause = dist.Barrier(e.g)
@@ -132,7 +132,7 @@ func (e *viaCards) norm() error {
 }
 
 func (e *viaCards) spreadWeights() error {
-	if err := e.x.Sync(); err != nil { // the update
+	if err := e.x.Sync(); err != nil { // waits for the update
 		return err
 	}
 	for i := range e.use.of {

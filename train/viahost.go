@@ -14,9 +14,9 @@ type viaHost struct {
 	x          *engine.Executable
 	wire       wire
 	buckets    []bucket
-	memory     []byte   // that own, others and the sums are part of
+	memory     []byte   // own, others and the sums are parts of it
 	own        []byte   // this rank's gradients of a bucket, by the rank whose shard they are
-	others     []byte   // this rank's shard of a bucket, as each rank sent it
+	others     []byte   // this rank's shard of a bucket, as sent by each rank
 	stride     int64    // of the shards in own
 	send, recv [][]byte // of a call, by rank
 	zero       *zero    // nil: ranks do not share the optimizer
@@ -55,7 +55,7 @@ func newViaHost(g dist.Group, x *engine.Executable, w wire, how Sums, buckets []
 
 func (e *viaHost) free(error) error { return offheap.Release(e.memory) }
 
-// shard is the room for a rank's shard of a bucket in own.
+// shard returns the room for a rank's shard of a bucket in own.
 func (e *viaHost) shard(k *bucket, rank int) []byte {
 	return e.own[int64(rank)*e.stride:][:k.floatBytes(rank)]
 }
@@ -77,7 +77,7 @@ func (e *viaHost) take(k *bucket) error {
 	return nil
 }
 
-// zeros is what gradients are cleared with, a piece at a time.
+// zeros clears gradients, a piece at a time.
 var zeros [256 << 10]byte
 
 func (e *viaHost) clear(p engine.Part) error {
@@ -146,7 +146,7 @@ func (e *viaHost) spread(k *bucket) error {
 	return nil
 }
 
-// format is that in which a gradient is kept, as what is sent has one.
+// format returns the format in which a gradient is kept, as a wire format.
 func format(p engine.Part) wire { return wireOf(p.State.Type.DType) }
 
 // read copies a part of a gradient to b, in float32.
@@ -157,8 +157,8 @@ func (e *viaHost) read(p engine.Part, b []byte) error {
 	return err
 }
 
-// write copies b, in float32, to a part of a gradient, rounded as it is kept; what was rounded
-// away is gone from b too.
+// write copies b, in float32, to a part of a gradient, rounded to the format in which it is
+// kept; b is rounded too.
 func (e *viaHost) write(p engine.Part, b []byte) error {
 	w := format(p)
 	err := e.x.WritePart(p, w.pack(b))

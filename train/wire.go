@@ -8,11 +8,11 @@ import (
 )
 
 // wire is the format in which ranks send each other gradients: [graph.F32] or
-// [graph.BF16]. Everything that is sent is rounded, also what a rank keeps for itself, so
-// that sums do not depend on who computed what.
+// [graph.BF16]. Everything sent is rounded, even what a rank keeps for itself, so that
+// sums do not depend on which rank computed what.
 type wire graph.DType
 
-// wireOf is the format of a job; F32 where none is set.
+// wireOf returns the format of a job; F32 if none is set.
 func wireOf(d graph.DType) wire {
 	if d == graph.BF16 {
 		return wire(d)
@@ -20,7 +20,7 @@ func wireOf(d graph.DType) wire {
 	return wire(graph.F32)
 }
 
-// bytes is what n bytes of float32 take.
+// bytes returns the size of n bytes of float32 in the format.
 func (w wire) bytes(n int64) int64 {
 	if w == wire(graph.BF16) {
 		return n / 2

@@ -11,13 +11,13 @@ import (
 
 // What ranks do that share the optimizer (engine.Sharding): each updates its parts of the
 // weights from the sums of gradients that it owns, then all get all weights. The norm of
-// all gradients is added up from sums of squares of chunks that do not depend on who has
-// them, in the order in which the processor's operation adds them, so that the update has
-// the bits of one that is not shared.
+// all gradients is added up from sums of squares of chunks that do not depend on which
+// rank has them, in the order of the processor's operation, so that the update has the
+// same bits as one that is not shared.
 
-// zero is what sharing the optimizer takes besides the exchange.
+// zero is what sharing the optimizer needs in addition to the exchange.
 type zero struct {
-	weights map[string]*graph.State // by the name of its gradient
+	weights map[string]*graph.State // by the name of their gradient
 	first   map[string]int          // index of a gradient's first chunk
 	squares []float64               // of each chunk of the gradients, in order
 	chunks  [][]int                 // those of each rank, in the order in which it sends them

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// bleuOrder is the longest run of words that BLEU counts.
+// bleuOrder is the length of the longest run of words that BLEU counts.
 const bleuOrder = 4
 
-// BLEU is the corpus-level score in [0, 100] of texts against one reference
-// each (Papineni et al. 2002), as sacreBLEU computes it by default (Post 2018):
-// the tokenization 13a, words in their case, runs of up to four words, and
-// where no run of a length is shared, half of what the length before would
-// have counted as (smoothing "exp").
+// BLEU is the corpus-level score in [0, 100] of texts against one reference each
+// (Papineni et al. 2002), as sacreBLEU computes it by default (Post 2018): the
+// tokenization 13a, case-sensitive, runs of up to four words, and if no run of some
+// length is shared, half of what the previous length would have counted as (smoothing
+// "exp").
 func BLEU(texts, references []string) float64 {
 	var shared, given [bleuOrder]int
 	var length, reference int

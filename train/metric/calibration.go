@@ -2,8 +2,8 @@ package metric
 
 import "math"
 
-// Bin is the examples whose predicted probability is in [Low, High); the
-// last bin includes 1.
+// Bin holds the examples whose predicted probability is in [Low, High); the last bin
+// includes 1.
 type Bin struct {
 	Low, High float64
 	Count     int
@@ -89,14 +89,13 @@ func signed(m float64, positive bool) float64 {
 // Sigmoid is 1/(1 + exp(-x)): the probability of a margin.
 func Sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// The range of temperatures that are tried: beyond it the data says no more than
-// "always right" or "a coin toss".
+// The range of temperatures to try: beyond it the data says no more than "always right"
+// or "a coin toss".
 const minTemperature, maxTemperature = 0.05, 20
 
-// Temperature is the number that margins are divided by so that their
-// likelihood is highest (Guo et al. 2017, section 4.2): above 1 for an
-// overconfident model. The loss is convex in its inverse, so that golden section
-// finds the minimum; 1 without examples.
+// Temperature returns the divisor of margins that maximizes their likelihood (Guo et al.
+// 2017, section 4.2): above 1 for an overconfident model. The loss is convex in its
+// inverse, so golden section search finds the minimum; 1 without examples.
 func Temperature(margins []float64, positive []bool) float64 {
 	if len(margins) == 0 {
 		return 1

@@ -31,14 +31,14 @@ func Count(scores []float64, positive []bool, threshold float64) (c Confusion) {
 // Total is the number of predictions.
 func (c Confusion) Total() int { return c.TP + c.FP + c.TN + c.FN }
 
-// Accuracy is the share of right predictions; 0 without any.
+// Accuracy is the share of correct predictions; 0 without any.
 func (c Confusion) Accuracy() float64 { return ratio(c.TP+c.TN, c.Total()) }
 
 // Precision is the share of the predicted positives that are positive; 0 when
 // none is predicted.
 func (c Confusion) Precision() float64 { return ratio(c.TP, c.TP+c.FP) }
 
-// Recall is the share of the positives that are predicted so; 0 without any.
+// Recall is the share of the positives that are predicted as such; 0 without any.
 func (c Confusion) Recall() float64 { return ratio(c.TP, c.TP+c.FN) }
 
 // FalsePositiveRate is the share of the negatives that are predicted positive;
@@ -105,7 +105,7 @@ func (m *Matrix) Class(i int) (c Confusion) {
 	return c
 }
 
-// Accuracy is the share of right predictions; 0 without any.
+// Accuracy is the share of correct predictions; 0 without any.
 func (m *Matrix) Accuracy() float64 {
 	right, all := 0, 0
 	for truth, row := range m.Counts {

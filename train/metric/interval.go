@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Quantile is the q-th quantile (0 to 1) of values in any order, linear
-// between neighbors (type 7 of Hyndman and Fan 1996, the usual one). NaN
-// without values.
+// Quantile is the q-th quantile (0 to 1) of values in any order, linear between neighbors
+// (type 7 of Hyndman and Fan 1996, the most common one). NaN without values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -25,7 +25,8 @@ func NormalizeAnswer(s string) string {
 	return strings.Join(kept, " ")
 }
 
-// ExactMatch is 1 if the answer is one of the right ones, normalized, else 0.
+// ExactMatch is 1 if the answer is one of the right ones after normalization, otherwise
+// 0.
 func ExactMatch(answer string, right ...string) float64 {
 	for _, r := range right {
 		if NormalizeAnswer(answer) == NormalizeAnswer(r) {
@@ -35,10 +36,9 @@ func ExactMatch(answer string, right ...string) float64 {
 	return 0
 }
 
-// TokenF1 is the harmonic mean of the shares of the answer's words that are
-// right and of the right words that are there, normalized, with the best of
-// the right answers. An answer without words is right where a right one has
-// none either.
+// TokenF1 is the harmonic mean of the shares of the answer's words that are right and of
+// the right words that it contains, after normalization, for the best of the right
+// answers. An answer without words is right if a right one has none either.
 func TokenF1(answer string, right ...string) float64 {
 	best := 0.0
 	given := strings.Fields(NormalizeAnswer(answer))
@@ -55,7 +55,7 @@ func TokenF1(answer string, right ...string) float64 {
 	return best
 }
 
-// overlap counts the items that two lists share, each as often as both have it.
+// overlap counts the items that two lists share, each as often as it occurs in both.
 func overlap[T comparable](a, b []T) (n int) {
 	have := map[T]int{}
 	for _, x := range b {
@@ -70,7 +70,7 @@ func overlap[T comparable](a, b []T) (n int) {
 	return n
 }
 
-// f1 is that of so many hits among given and wanted items.
+// f1 is the F1 of a number of hits among given and wanted items.
 func f1(hits float64, given, want int) float64 {
 	if hits == 0 {
 		return 0

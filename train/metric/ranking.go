@@ -64,9 +64,9 @@ func (r *Ranking) Prevalence() float64 {
 	return float64(r.positives) / float64(r.positives+r.negatives)
 }
 
-// ROCAUC is the area under the receiver operating characteristic: the chance
-// that a positive is ranked above a negative, ties counting half (Fawcett
-// 2006). NaN unless both classes are there.
+// ROCAUC is the area under the receiver operating characteristic: the chance that a
+// positive is ranked above a negative, ties counting half (Fawcett 2006). NaN unless both
+// classes occur.
 func (r *Ranking) ROCAUC() float64 {
 	if r.positives == 0 || r.negatives == 0 {
 		return math.NaN()
@@ -109,7 +109,7 @@ func (r *Ranking) At(threshold float64) Operating {
 	return Operating{threshold, r.steps[n-1].Confusion}
 }
 
-// Sweep gives n operating points at thresholds spread evenly over [0, 1].
+// Sweep returns n operating points at thresholds spread evenly over [0, 1].
 func (r *Ranking) Sweep(n int) []Operating {
 	out := make([]Operating, n)
 	for i := range out {

@@ -16,8 +16,8 @@ type Regression struct {
 	// MAPE is the mean of |error/truth| in percent over the truths that are not
 	// 0; NaN without any.
 	MAPE float64 `json:"mape"`
-	// R2 is 1 - sum(error^2)/sum((truth - their mean)^2): NaN for truths that are
-	// all the same, negative for predictions worse than their mean.
+	// R2 is 1 - sum(error^2)/sum((truth - their mean)^2): NaN if the truths are all the
+	// same, negative for predictions worse than their mean.
 	R2 float64 `json:"r2"`
 	// MeanError is the bias, StdError the deviation of the errors around it.
 	MeanError float64 `json:"mean_error"`
@@ -31,10 +31,10 @@ type Regression struct {
 	TrueRange      Interval `json:"true_range"`
 }
 
-// ErrorQuantiles are those that a Regression has.
+// ErrorQuantiles are the quantiles that a Regression has.
 var ErrorQuantiles = [...]float64{0.25, 0.5, 0.75, 0.9, 0.95}
 
-// Regress compares predictions with truths, one of each.
+// Regress compares predictions with truths, in pairs.
 func Regress(predicted, truth []float64) (r Regression, err error) {
 	n := len(truth)
 	if n == 0 || len(predicted) != n {
@@ -96,11 +96,10 @@ func Skill(mse, reference float64) float64 {
 	return 1 - mse/reference
 }
 
-// Conformal is the half-width of an interval around a prediction that contains the
-// truth with at least a confidence: the ceil((n+1)*confidence)-th smallest absolute
-// error of n calibration examples (Lei et al. 2018, split conformal). It is valid
-// for further examples exchangeable with those, whatever the model; +Inf where n is
-// too small.
+// Conformal is the half-width of an interval around a prediction that contains the truth
+// with at least a confidence: the ceil((n+1)*confidence)-th smallest absolute error of n
+// calibration examples (Lei et al. 2018, split conformal). It is valid for further
+// examples exchangeable with those, whatever the model; +Inf if n is too small.
 func Conformal(absolute []float64, confidence float64) float64 {
 	k := int(math.Ceil(float64(len(absolute)+1) * confidence))
 	if k > len(absolute) {

@@ -9,9 +9,9 @@ import (
 // words, shared pairs of words, and the longest common subsequence of words.
 type ROUGE struct{ R1, R2, RL float64 }
 
-// Rouge compares a text with a reference. Words are runs of ASCII letters and
-// digits in lower case, without stemming, as in the package rouge_score; of
-// other scripts nothing is left, as there.
+// Rouge compares a text with a reference. Words are runs of ASCII letters and digits in
+// lower case, without stemming, as in the package rouge_score; like it, nothing is left
+// of other scripts.
 func Rouge(text, reference string) ROUGE {
 	a, b := rougeWords(text), rougeWords(reference)
 	if len(a) == 0 || len(b) == 0 {
@@ -43,7 +43,7 @@ func rougeWords(s string) []string {
 	})
 }
 
-// grams are the runs of n words.
+// grams returns the runs of n words.
 func grams(words []string, n int) []string {
 	var out []string
 	for i := 0; i+n <= len(words); i++ {

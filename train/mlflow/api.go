@@ -15,14 +15,14 @@ import (
 
 // Limits of the API: https://mlflow.org/docs/latest/api_reference/rest-api.html, Log Batch.
 const (
-	maxMetrics  = 1000 // with parameters and tags
+	maxMetrics  = 1000 // parameters and tags included
 	maxParams   = 100
 	maxTags     = 100
 	maxRequest  = 900_000 // bytes; the server takes a million
 	maxKey      = 250     // characters
 	maxParam    = 6000
-	maxTag      = 5000 // servers before 2.10; those after take 8000
-	defaultName = "0"  // the experiment Default, which every server begins with
+	maxTag      = 5000 // before 2.10; later servers take 8000
+	defaultName = "0"  // the experiment Default, which every server starts with
 )
 
 // Metric is a point of a curve.
@@ -33,7 +33,7 @@ type Metric struct {
 	Step  int64
 }
 
-// MarshalJSON writes what is not a number by its name, as protocol buffers do.
+// MarshalJSON writes values that are not finite by name, like protocol buffers.
 func (m Metric) MarshalJSON() ([]byte, error) {
 	value := any(m.Value)
 	switch {
@@ -58,8 +58,8 @@ type Pair struct {
 	Value string `json:"value"`
 }
 
-// Name is a key that the server takes: letters, digits and _ - . space : / alone, at most
-// 250 characters, and no path that could be written shorter.
+// Name turns key into one that the server accepts: only letters, digits and _ - . space :
+// /, at most 250 characters, and no path that could be written shorter.
 func Name(key string) string {
 	key = strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-. :/", r) {
@@ -73,7 +73,7 @@ func Name(key string) string {
 	return cut(key, maxKey, "")
 }
 
-// cut is a text of at most so many characters, that of a longer one with end.
+// cut shortens a text to at most that many characters, ending with end if it was longer.
 func cut(s string, most int, end string) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-len([]rune(end))]) + end
@@ -81,12 +81,12 @@ func cut(s string, most int, end string) string {
 	return s
 }
 
-// value is the value of a parameter or a tag, which says so where it is cut.
+// value returns the value of a parameter or a tag, which says so if it is cut.
 func value(s string, most int) string {
 	return cut(s, most, fmt.Sprintf("... (%d characters, all of which are in config.yaml)", len([]rune(s))))
 }
 
-// state is what the server knows of a run.
+// state is what the server knows about a run.
 type state struct {
 	Info struct {
 		RunID      string `json:"run_id"`
@@ -113,7 +113,7 @@ func (c *count) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// Status is that of a run.
+// Status is the status of a run.
 type Status string
 
 // The states of a run.
@@ -124,7 +124,7 @@ const (
 	Killed   Status = "KILLED" // stopped before its last update
 )
 
-// experiment is the identifier of an experiment, which is made where there is none of
+// experiment is the identifier of an experiment, which is created if there is none of
 // that name.
 func (s *Server) experiment(ctx context.Context, name string) (string, error) {
 	var found struct {
@@ -148,7 +148,7 @@ func (s *Server) experiment(ctx context.Context, name string) (string, error) {
 	return found.Experiment.ID, err
 }
 
-// find is the newest run of an experiment with a tag, nil if there is none.
+// find returns the newest run of an experiment with a tag, nil if there is none.
 func (s *Server) find(ctx context.Context, experiment string, tag Pair) (*state, error) {
 	var found struct {
 		Runs []*state `json:"runs"`
@@ -163,12 +163,12 @@ func (s *Server) find(ctx context.Context, experiment string, tag Pair) (*state,
 	return found.Runs[0], nil
 }
 
-// answer is that of requests about one run.
+// answer is the answer to requests about one run.
 type answer struct {
 	Run *state `json:"run"`
 }
 
-// run is the answer, which must have a run in it.
+// run returns the run in the answer, which must contain one.
 func (a *answer) run(s *Server, err error) (*state, error) {
 	if err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (s *Server) log(ctx context.Context, b batch) error {
 func batches(list []Pair, most int) (out [][]Pair) {
 	size, from := 0, 0
 	for i, p := range list {
-		// In JSON a byte takes six at most.
+		// In JSON a byte takes at most six.
 		n := 6*(len(p.Key)+len(p.Value)) + 32
 		if i-from == most || i > from && size+n > maxRequest {
 			out, size, from = append(out, list[from:i]), 0, i
@@ -232,5 +232,5 @@ func batches(list []Pair, most int) (out [][]Pair) {
 // System begins the keys that the server's pages show as metrics of the machine.
 const System = "system/"
 
-// IsSystem tells whether a key is that of the machine.
+// IsSystem reports whether a key is a metric of the machine.
 func IsSystem(key string) bool { return strings.HasPrefix(key, System) }

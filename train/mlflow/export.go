@@ -14,38 +14,38 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Run is what a server is told of a run.
+// Run describes a run to a server.
 type Run struct {
 	Experiment string // its name; empty: ExperimentID
-	// ExperimentID is an identifier; empty: that of the experiment Default.
+	// ExperimentID is an identifier; empty: the experiment Default's.
 	ExperimentID string
 	Name         string
 	Start        time.Time
 	Params, Tags []Pair
 }
 
-// Source gives the points of a run.
+// Source provides the points of a run.
 type Source interface {
-	// Metrics are the next points, about as many as asked for; none: there are no more
-	// by now. Points of a key come in the order of their steps.
+	// Metrics returns the next points, about as many as requested; none: there are no
+	// more yet. Points of a key come in the order of their steps.
 	Metrics(most int) ([]Metric, error)
-	// Samples are points of the machine after a time, in seconds since 1970, and the
+	// Samples returns points of the machine after a time, in seconds since 1970, and the
 	// time of the last of them.
 	Samples(after float64) ([]Metric, float64, error)
 }
 
-// Options tune an Exporter.
+// Options configure an Exporter.
 type Options struct {
 	Warn, Info func(format string, args ...any)
 	// Again is the command that sends later what could not be sent.
 	Again string
 
-	every   time.Duration // between looks at what is new
-	samples time.Duration // between looks at the machine
-	notice  time.Duration // without the server, after which that is said
+	every   time.Duration // between checks for new points
+	samples time.Duration // between samples of the machine
+	notice  time.Duration // without an answer, after which that is reported
 	pause   func(failures int) time.Duration
 	grace   time.Duration // without progress at the end
-	longest time.Duration // in all at the end
+	longest time.Duration // in total at the end
 }
 
 func (o *Options) defaults() {
@@ -56,7 +56,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// Exporter sends a run to a server while it goes on.
+// Exporter sends a run to a server while it is running.
 type Exporter struct {
 	server *Server
 	dir    *rundir.Dir
@@ -68,23 +68,23 @@ type Exporter struct {
 	ending chan ending
 	done   chan struct{}
 	alive  atomic.Int64 // when the server last answered, in milliseconds since 1970
-	down   atomic.Bool  // it did not answer last time
-	over   atomic.Bool  // the run has ended: nobody listens
+	down   atomic.Bool  // it did not answer the last time
+	over   atomic.Bool  // the run has ended: no one listens
 
-	// Of the goroutine alone.
+	// Used only by the goroutine.
 	note    Note
 	begun   bool
 	sent    map[string]int64 // the last step of each key that the server has
-	waiting []Metric         // read and not sent yet
+	waiting []Metric         // read but not sent yet
 	looked  time.Time        // when the machine was last looked at
 	last    int64            // the last step that the server has
-	failing time.Time        // since when it does not answer; zero: it does
+	failing time.Time        // since when it has not answered; zero: it does
 	trouble error            // and why
 	warned  bool
 	ended   bool // all points were sent after the last update
 }
 
-// ending is how a run ended.
+// ending says how a run ended.
 type ending struct {
 	status Status
 	at     time.Time
@@ -146,14 +146,14 @@ func (x *Exporter) work(ctx context.Context) {
 	}
 }
 
-// permanent tells whether no repetition heals an error: what the server says so of, and
-// what this machine's files say.
+// permanent reports whether no retry can fix an error: those that the server says so
+// about, and those of this machine's files.
 func permanent(err error) bool {
 	e := (*Error)(nil)
 	return !errors.As(err, &e) || e.Permanent
 }
 
-// catchUp sends all there is by now.
+// catchUp sends everything that there is so far.
 func (x *Exporter) catchUp(ctx context.Context) error {
 	if !x.begun {
 		if err := x.begin(ctx); err != nil {
@@ -186,14 +186,14 @@ func (x *Exporter) catchUp(ctx context.Context) error {
 	}
 }
 
-// has tells whether the server had a point before this session: a run that goes on from a
+// has reports whether the server had a point before this session: a run resumed from a
 // checkpoint repeats what came after it, bit for bit, at another time.
 func (x *Exporter) has(m Metric) bool {
 	step, ok := x.sent[Name(m.Key)]
 	return ok && m.Step <= step
 }
 
-// sample sends what the machine did.
+// sample sends samples of the machine.
 func (x *Exporter) sample(ctx context.Context) error {
 	if time.Since(x.looked) < x.opts.samples {
 		return nil
@@ -217,7 +217,7 @@ func (x *Exporter) sample(ctx context.Context) error {
 	return nil
 }
 
-// begin finds the run on the server, or makes it, and says what it is.
+// begin finds the run on the server, or creates it, and describes it.
 func (x *Exporter) begin(ctx context.Context) error {
 	x.note = ReadNote(x.dir)
 	x.note.Done = false
@@ -249,7 +249,7 @@ func (x *Exporter) begin(ctx context.Context) error {
 	return nil
 }
 
-// known is the run of the note, nil where there is none.
+// known returns the run of the note, nil if there is none.
 func (x *Exporter) known(ctx context.Context) (*state, error) {
 	id := x.note.RunID
 	if id == "" {
@@ -264,7 +264,7 @@ func (x *Exporter) known(ctx context.Context) (*state, error) {
 	return there, err
 }
 
-// IdentityTag holds the identity of a run, by which it is found again.
+// IdentityTag holds the identity of a run, by which it can be found again.
 const IdentityTag = "snug.run"
 
 // open finds the run by its identity, or makes it.
@@ -286,7 +286,7 @@ func (x *Exporter) open(ctx context.Context) (*state, error) {
 	return x.server.create(ctx, experiment, x.run.Name, x.run.Start, append([]Pair{identity}, tags(x.run.Tags)...))
 }
 
-// tags are those that have a value, as the server takes them.
+// tags returns those that have a value, in the form that the server accepts.
 func tags(list []Pair) (out []Pair) {
 	for _, t := range list {
 		if t.Value != "" {
@@ -329,12 +329,12 @@ func (x *Exporter) describe(ctx context.Context, there *state) error {
 	return nil
 }
 
-// page is the address at which people see the run.
+// page returns the address at which people can view the run.
 func (x *Exporter) page() string {
 	return fmt.Sprintf("%s/#/experiments/%s/runs/%s", x.server, url.PathEscape(x.note.Experiment), url.PathEscape(x.note.RunID))
 }
 
-// finish says how the run ended.
+// finish reports how the run ended.
 func (x *Exporter) finish(ctx context.Context, e *ending) error {
 	x.ended, x.looked = true, time.Time{}
 	if err := x.sample(ctx); err != nil {
@@ -348,7 +348,7 @@ func (x *Exporter) finish(ctx context.Context, e *ending) error {
 	return nil
 }
 
-// fails notes that the server does not answer, and says so once that has lasted.
+// fails records that the server does not answer, and warns once that has lasted.
 func (x *Exporter) fails(err error) {
 	x.down.Store(true)
 	x.trouble = err
@@ -362,7 +362,7 @@ func (x *Exporter) fails(err error) {
 	}
 }
 
-// answered notes that it does.
+// answered records that it does.
 func (x *Exporter) answered() {
 	if x.warned {
 		x.info("%s answers again and has everything", x.server)
@@ -371,7 +371,7 @@ func (x *Exporter) answered() {
 	x.failing, x.trouble, x.warned = time.Time{}, nil, false
 }
 
-// giveUp says what the server lacks and how it gets there.
+// giveUp reports what the server lacks and how to send it.
 func (x *Exporter) giveUp(err error) {
 	text := fmt.Sprintf("%v; the server lacks %s, which metrics.jsonl has: ", err, x.missing()) + "`" + x.opts.Again + "` sends it"
 	if x.warned {
@@ -382,7 +382,7 @@ func (x *Exporter) giveUp(err error) {
 	x.warn("%s", text)
 }
 
-// missing says what of the run the server does not have.
+// missing says which parts of the run the server does not have.
 func (x *Exporter) missing() string {
 	switch {
 	case x.ended:
@@ -407,8 +407,8 @@ func (x *Exporter) info(format string, args ...any) {
 	}
 }
 
-// End sends what is left and how the run ended, for as long as the server keeps answering,
-// at most a minute.
+// End sends what is left and how the run ended, as long as the server keeps answering, but
+// for at most a minute.
 func (x *Exporter) End(status Status) {
 	defer x.cancel(nil)
 	began, grace := time.Now(), x.opts.grace
@@ -436,7 +436,7 @@ func (x *Exporter) End(status Status) {
 	}
 }
 
-// abandon ends what goes on, and waits until that is said.
+// abandon cancels what is in progress, and waits until that is reported.
 func (x *Exporter) abandon() {
 	x.cancel(fmt.Errorf("no answer in the %s for which the end of a run waits", x.opts.grace))
 	select {

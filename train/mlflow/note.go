@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// NoteFile is what a run directory keeps of its MLflow run.
+// NoteFile is a run directory's record of its MLflow run.
 const NoteFile = "mlflow.json"
 
 // Note is the content of that file.
@@ -17,14 +17,14 @@ type Note struct {
 	Experiment string `json:"experiment_id"`
 	RunID      string `json:"run_id"`
 	// Samples is the time of the newest look at the machine that was sent, in seconds
-	// since 1970. Other metrics need nothing like it: the server knows.
+	// since 1970. Other metrics do not need this: the server knows.
 	Samples float64 `json:"samples,omitempty"`
-	// Done says that the server has everything and how the run ended.
+	// Done means that the server has everything and how the run ended.
 	Done bool `json:"done,omitempty"`
 }
 
-// ReadNote is the note of the run in dir. Where it is lost or cannot be read, it is one
-// without a RunID: the server finds the run by its identity.
+// ReadNote returns the note of the run in dir. If that is lost or cannot be read, it is a
+// note without a RunID: the server finds the run by its identity.
 func ReadNote(dir *rundir.Dir) Note {
 	var n Note
 	text, err := dir.Read(NoteFile, regular.Text)
@@ -36,5 +36,5 @@ func ReadNote(dir *rundir.Dir) Note {
 
 // keep writes the note.
 func (x *Exporter) keep() {
-	_ = x.dir.ReplaceJSON(NoteFile, x.note) // it can be done without
+	_ = x.dir.ReplaceJSON(NoteFile, x.note) // not essential
 }

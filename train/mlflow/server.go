@@ -25,16 +25,17 @@ type Server struct {
 	url       *url.URL // without user and password
 	authorize func(*http.Request)
 	http      *http.Client
-	timeout   time.Duration // of a request
+	timeout   time.Duration // of each request
 }
 
-// requestTimeout is longer than a server takes whose database is locked.
+// requestTimeout is longer than a server with a locked database takes.
 const requestTimeout = 30 * time.Second
 
-// NewServer is the server at an address, which it does not connect to. A user in the
-// address counts before the environment: MLFLOW_TRACKING_USERNAME with
-// MLFLOW_TRACKING_PASSWORD, else MLFLOW_TRACKING_TOKEN; MLFLOW_TRACKING_SERVER_CERT_PATH,
-// MLFLOW_TRACKING_INSECURE_TLS, and the usual variables for proxies.
+// NewServer returns the server at an address, to which it does not connect. A user in the
+// address takes precedence over the environment: MLFLOW_TRACKING_USERNAME with
+// MLFLOW_TRACKING_PASSWORD, otherwise MLFLOW_TRACKING_TOKEN;
+// MLFLOW_TRACKING_SERVER_CERT_PATH, MLFLOW_TRACKING_INSECURE_TLS, and the usual variables
+// for proxies.
 func NewServer(at *url.URL, agent string) (*Server, error) {
 	s := &Server{url: at.JoinPath(), timeout: requestTimeout}
 	s.url.User = nil
@@ -68,7 +69,7 @@ func NewServer(at *url.URL, agent string) (*Server, error) {
 	return s, nil
 }
 
-// encryption is what the environment says of TLS.
+// encryption returns the TLS settings in the environment.
 func encryption() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if v := os.Getenv("MLFLOW_TRACKING_INSECURE_TLS"); v == "1" || strings.EqualFold(v, "true") {
@@ -87,16 +88,16 @@ func encryption() (*tls.Config, error) {
 	return c, nil
 }
 
-// String is the address, without secrets.
+// String returns the address, without secrets.
 func (s *Server) String() string { return strings.TrimSuffix(s.url.String(), "/") }
 
 // Error is an answer that refuses a request, or the lack of one.
 type Error struct {
 	Server string
 	Err    error
-	// Code is MLflow's, such as RESOURCE_DOES_NOT_EXIST; empty: none.
+	// Code is MLflow's code, such as RESOURCE_DOES_NOT_EXIST; empty: none.
 	Code string
-	// Permanent is an error that no repetition heals, and Hint what to do about it.
+	// Permanent means that no retry can fix the error, and Hint says what to do about it.
 	Permanent bool
 	Hint      string
 }
@@ -108,20 +109,20 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %v: %s", e.Server, e.Err, e.Hint)
 }
 
-// Unwrap is what went wrong.
+// Unwrap returns what went wrong.
 func (e *Error) Unwrap() error { return e.Err }
 
-// missing tells whether an error says that the server does not have what was named.
+// missing reports whether an error says that the server does not have the named object.
 func missing(err error) bool {
 	e := (*Error)(nil)
 	return errors.As(err, &e) && e.Code == "RESOURCE_DOES_NOT_EXIST"
 }
 
-// maxAnswer bounds what is read of an answer: a run has at most some thousand
+// maxAnswer bounds how much of an answer is read: a run has at most some thousand
 // parameters, tags and metrics.
 const maxAnswer = 16 << 20
 
-// get asks for out.
+// get requests out.
 func (s *Server) get(ctx context.Context, path string, query url.Values, out any) error {
 	return s.do(ctx, http.MethodGet, path, query, nil, out)
 }
@@ -185,12 +186,12 @@ func (s *Server) unreachable(ctx context.Context, err error) error {
 	return e
 }
 
-// stranger is the error of a server that is none of MLflow's.
+// stranger returns the error for a server that is not MLflow.
 func (s *Server) stranger(why string) error {
 	return &Error{Server: s.String(), Err: errors.New(why), Permanent: true, Hint: "check that metrics.mlflow is the URL of an MLflow tracking server, with its path if it has one"}
 }
 
-// refusal is the error of an answer that is not 200.
+// refusal returns the error for an answer that is not 200.
 func (s *Server) refusal(res *http.Response, text []byte) error {
 	var body struct {
 		Code    string `json:"error_code"`
@@ -199,7 +200,7 @@ func (s *Server) refusal(res *http.Response, text []byte) error {
 	if json.Unmarshal(text, &body) != nil {
 		body.Code, body.Message = "", ""
 		if strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
-			body.Message = string(text) // of what checks requests before MLflow does
+			body.Message = string(text) // from whatever checks requests before MLflow does
 		}
 	}
 	e := &Error{Server: s.String(), Code: body.Code, Err: errors.New(res.Status)}
@@ -220,7 +221,7 @@ func (s *Server) refusal(res *http.Response, text []byte) error {
 	return e
 }
 
-// redirect is where an answer points to, without secrets.
+// redirect returns where an answer points to, without secrets.
 func redirect(res *http.Response) string {
 	to, err := res.Location()
 	if err != nil {
@@ -229,7 +230,7 @@ func redirect(res *http.Response) string {
 	return to.Redacted()
 }
 
-// oneLine is a text without line ends and other characters that do not print.
+// oneLine returns a text without line ends and other characters that do not print.
 func oneLine(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
 }

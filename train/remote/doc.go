@@ -10,11 +10,11 @@
 //   - Uploads run in the background of training and never stop it. What is to be
 //     uploaded is queued on disk and survives a kill; a large object continues from the
 //     parts that have arrived.
-//   - Retention does not delete a checkpoint that is queued; the queue is bounded, and
-//     what a newer one displaces is reported.
+//   - Retention does not delete a queued checkpoint; the queue is bounded, and
+//     checkpoints displaced by a newer one are reported.
 //   - Transient errors are retried with growing, jittered pauses; permanent ones, such
 //     as a wrong key, stop at once and say what to check.
-//   - What is pulled is verified as a local checkpoint is, before it takes its place.
+//   - Pulled checkpoints are verified like local ones before they take their place.
 //
 // Under the URL's prefix a checkpoint is stored in step-00000042/, with the names it has locally; a
 // compressed file ends in .snugpak (bytes of floats grouped by significance, then zstd).

@@ -17,8 +17,8 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// fileRemote is a folder, such as a mounted disk. Hashes are taken by reading
-// back what was written.
+// fileRemote is a folder, such as a mounted disk. Hashes are computed by reading back
+// what was written.
 type fileRemote struct{ root string }
 
 const partSuffix = ".part"

@@ -58,7 +58,7 @@ func (f UploadedFile) object() string {
 	return f.Name
 }
 
-// Bytes is what the objects take.
+// Bytes returns the size of the objects.
 func (u *Upload) Bytes() int64 {
 	n := int64(0)
 	for _, f := range u.Files {
@@ -163,8 +163,8 @@ func readUpload(ctx context.Context, r Remote, name string) (*Upload, error) {
 	return u, nil
 }
 
-// check asks the remote whether every object is there in the right size and, if it
-// stores one, with the right hash. If not, isDamaged is true of the error.
+// check asks the remote whether every object exists with the right size and, if it stores
+// one, with the right hash. If not, isDamaged is true of the error.
 func (u *Upload) check(ctx context.Context, r Remote, name string) error {
 	for _, f := range u.Files {
 		key := path.Join(name, f.object())

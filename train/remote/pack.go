@@ -28,15 +28,15 @@ const (
 	kindZstd   = 1 // shuffled by stride, then one zstd frame
 )
 
-// region is a stretch of a file whose elements have a common width.
+// region is a part of a file whose elements have a common width.
 type region struct {
 	size   int64
 	stride int // bytes of an element
 }
 
-// regions finds the stretches of a safetensors file. Of the bytes of a float
-// only the high ones (sign, exponent) are predictable; grouped by their place in
-// the element they compress (bf16 weights to about 70 %), mixed they do not.
+// regions finds the regions of a safetensors file. Of the bytes of a float only the high
+// ones (sign, exponent) are predictable; grouped by their place in the element they
+// compress (bf16 weights to about 70 %), mixed they do not.
 func regions(tensors []safetensors.Info, size int64) []region {
 	data := int64(0)
 	for _, t := range tensors {
@@ -72,8 +72,8 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// pack writes src, whose stretches are given, in packed form. Equal input gives
-// equal output.
+// pack writes src, whose regions are given, in packed form. Equal input gives equal
+// output.
 func pack(w io.Writer, src io.Reader, stretches []region) error {
 	if _, err := io.WriteString(w, packMagic); err != nil {
 		return err

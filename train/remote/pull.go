@@ -23,7 +23,7 @@ import (
 type Entry struct {
 	Name    string // step-00000042
 	Update  int64
-	Run     string  // that it belongs to; empty if that is not known
+	Run     string  // the run it belongs to; empty if unknown
 	Upload  *Upload // nil if it is unfinished or damaged
 	Bytes   int64   // of all its objects
 	Problem error   // why it cannot be pulled, by name of the object
@@ -46,11 +46,11 @@ func List(ctx context.Context, r Remote, opts PushOptions) ([]Entry, error) {
 	return list, nil
 }
 
-// asking is a remote whose small requests are retried like an upload. That an
-// object is missing is an answer.
+// asking is a remote whose small requests are retried like an upload. A missing object is
+// an answer, not a failure.
 type asking struct {
 	Remote
-	what string // is requested, for RetryEvent
+	what string // the requested thing, for RetryEvent
 	opts *PushOptions
 }
 
@@ -98,7 +98,7 @@ func (a *asking) Get(ctx context.Context, key string, offset int64) (io.ReadClos
 	return io.NopCloser(bytes.NewReader(text)), err
 }
 
-// glance is List without a look at the objects themselves.
+// glance is List without checking the objects themselves.
 func glance(ctx context.Context, r Remote) ([]Entry, error) {
 	objects, err := r.List(ctx, "")
 	if err != nil {
@@ -137,8 +137,8 @@ func glance(ctx context.Context, r Remote) ([]Entry, error) {
 	return list, nil
 }
 
-// verify checks every object of an entry and notes what is wrong with it. The error
-// is for a remote that cannot be reached.
+// verify checks every object of an entry and records what is wrong with it. The error is
+// for a remote that cannot be reached.
 func (e *Entry) verify(ctx context.Context, r Remote) error {
 	if e.Problem != nil {
 		return nil
@@ -151,10 +151,9 @@ func (e *Entry) verify(ctx context.Context, r Remote) error {
 	return err
 }
 
-// Latest finds the newest checkpoint, by number, whose upload.json is intact
-// and whose objects are all there; of a run, unless that is empty. Newer ones
-// that are not are returned with the reason. If there is none the error is
-// checkpoint.ErrNone.
+// Latest finds the newest checkpoint, by number, whose upload.json is intact and whose
+// objects all exist, for a run unless that is empty. Newer ones that fail this are
+// returned with the reason. If there is none the error is checkpoint.ErrNone.
 func Latest(ctx context.Context, r Remote, run string) (latest *Entry, rejected []Entry, err error) {
 	list, err := glance(ctx, r)
 	if err != nil {
@@ -205,14 +204,14 @@ func oneRun(list []Entry, r Remote, run string) error {
 	return &PermanentError{fmt.Errorf("%s has checkpoints of %d runs: %s", r, len(said), strings.Join(said, ", ")), "name one of them (--checkpoint)"}
 }
 
-// short is the beginning of a run's identity, enough for people.
+// short returns the beginning of a run's identity, enough for people.
 func short(id string) string { return id[:min(8, len(id))] }
 
-// pullSuffix marks a folder that is being downloaded; what has arrived in it is
-// used by the next Pull.
+// pullSuffix marks a folder that is being downloaded; the next Pull uses what has arrived
+// in it.
 const pullSuffix = ".pull"
 
-// find is the upload of a checkpoint, verified: latest or a name as List gives it.
+// find returns the verified upload of a checkpoint: latest or a name from List.
 func find(ctx context.Context, r Remote, name, run string, opts PushOptions) (*Entry, error) {
 	if _, ok := checkpoint.ParseName(name); !ok && name != "latest" {
 		return nil, &PermanentError{fmt.Errorf("%q is not the name of a checkpoint", name), "want latest or a name such as " + checkpoint.Name(42)}
@@ -244,10 +243,10 @@ func find(ctx context.Context, r Remote, name, run string, opts PushOptions) (*E
 	return e, err
 }
 
-// Pull downloads a checkpoint ("latest" or a name as List gives it) into the run
-// folder runDir, which it locks meanwhile, verifies it, moves it into place and
-// returns its path. An intact one that is there already is left as it is; a folder
-// with checkpoints of another run is refused.
+// Pull downloads a checkpoint ("latest" or a name from List) into the run folder runDir,
+// which it locks meanwhile, verifies it, moves it into place and returns its path. An
+// intact one that already exists is left as it is; a folder with checkpoints of another
+// run is refused.
 func Pull(ctx context.Context, r Remote, name, runDir string, opts PushOptions) (_ string, err error) {
 	opts.defaults()
 	list, err := checkpoint.List(runDir)
@@ -311,7 +310,7 @@ func (p *puller) file(ctx context.Context, f UploadedFile) error {
 	err := p.opts.retrier(key).do(ctx, func() error {
 		err := p.fetch(ctx, key, part, f)
 		if wrong := (*MismatchError)(nil); errors.As(err, &wrong) {
-			// The part from earlier may be bad: start over once.
+			// The earlier part may be bad: start over once.
 			if spoiled {
 				err = &PermanentError{err, "pull another one, or push this one again"}
 			}

@@ -19,26 +19,26 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// PushOptions tune Push and the Uploader.
+// PushOptions configure Push and the Uploader.
 type PushOptions struct {
 	Pack     bool             // compress weights and optimizer state
 	Scratch  string           // folder for packed files in transit; default: next to the checkpoint
 	Attempts int              // for each object; 0 means 8
-	Patience time.Duration    // with an object that makes no progress; 0 means none but Attempts
-	Sessions Sessions         // see PutOptions; default: forgotten with the process
+	Patience time.Duration    // with an object that makes no progress; 0 means only Attempts counts
+	Sessions Sessions         // see PutOptions; default: forgotten when the process ends
 	Run      string           // refuse a checkpoint of another run than this one; empty: any
 	Progress func(Progress)   // may be nil
 	Retry    func(RetryEvent) // may be nil
-	Rejected func(Entry)      // gets the newer ones that Pull skips; may be nil
+	Rejected func(Entry)      // receives the newer ones that Pull skips; may be nil
 
 	sleep func(time.Duration) <-chan time.Time
 	now   func() time.Time
 }
 
-// Progress is how far an upload or download has come.
+// Progress says how far an upload or download has come.
 type Progress struct {
 	Checkpoint string // step-00000042
-	File       string // object on its way
+	File       string // object in transfer
 	Done, Size int64  // its bytes
 }
 
@@ -80,8 +80,8 @@ func (o *PushOptions) retrier(object string) *retrier {
 	}}
 }
 
-// Push uploads the checkpoint folder dir, which must be intact, and returns the
-// upload. One that is already there is only checked.
+// Push uploads the checkpoint folder dir, which must be intact, and returns the upload.
+// One that already exists is only checked.
 func Push(ctx context.Context, r Remote, dir string, opts PushOptions) (*Upload, error) {
 	opts.defaults()
 	release, err := checkpoint.Pin(dir)
@@ -133,7 +133,7 @@ type pusher struct {
 	opts PushOptions
 }
 
-// ownManifest describes manifest.json, which is a file like the others here.
+// ownManifest describes manifest.json, which is treated like the other files here.
 func (p *pusher) ownManifest() (checkpoint.FileSum, error) {
 	text, err := regular.Read(filepath.Join(p.dir, checkpoint.ManifestFile), regular.Text)
 	if err != nil {
@@ -143,9 +143,9 @@ func (p *pusher) ownManifest() (checkpoint.FileSum, error) {
 	return checkpoint.FileSum{Name: checkpoint.ManifestFile, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
-// present finds out whether this very checkpoint is there already. The upload.json
-// of another one with the same number is removed before its objects are replaced,
-// unless it is another run's.
+// present determines whether this very checkpoint already exists. The upload.json of
+// another one with the same number is removed before its objects are replaced, unless it
+// is another run's.
 func (p *pusher) present(ctx context.Context, own checkpoint.FileSum, run string) (u *Upload, err error) {
 	key := path.Join(p.name, UploadFile)
 	err = p.opts.retrier(key).do(ctx, func() error {

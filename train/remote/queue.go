@@ -23,13 +23,13 @@ import (
 // QueueFolder is the folder with the queue of uploads inside a run folder.
 const QueueFolder = "uploads"
 
-// UploaderOptions tune an Uploader.
+// UploaderOptions configure an Uploader.
 type UploaderOptions struct {
 	Push PushOptions // its Sessions, Scratch and Progress are set by the Uploader
-	// MaxPending bounds how many checkpoints wait besides the one being uploaded, as
-	// each keeps its disk space; 0 means 2. The oldest is dropped.
+	// MaxPending bounds how many checkpoints wait in addition to the one being uploaded,
+	// as each occupies disk space; 0 means 2. The oldest is dropped.
 	MaxPending int
-	// OnEvent gets the events, from the Uploader's goroutine or Enqueue's.
+	// OnEvent receives the events, from the Uploader's goroutine or Enqueue's.
 	OnEvent func(UploadEvent)
 }
 
@@ -40,7 +40,7 @@ type UploadKind string
 const (
 	Uploaded UploadKind = "uploaded"
 	Dropped  UploadKind = "dropped" // pushed out of the queue by a newer one, or deleted before its turn
-	Stalled  UploadKind = "stuck"   // given up for this session; it stays queued for the next
+	Stalled  UploadKind = "stuck"   // given up in this session; it stays queued for the next
 )
 
 // UploadEvent is one thing that happened in the background.
@@ -51,7 +51,7 @@ type UploadEvent struct {
 	Err        error
 }
 
-// String is the event as a line for people.
+// String returns the event as a readable line.
 func (e UploadEvent) String() string {
 	switch e.Kind {
 	case Uploaded:
@@ -62,7 +62,7 @@ func (e UploadEvent) String() string {
 	return fmt.Sprintf("checkpoint %s could not be uploaded: %v; it stays queued", e.Checkpoint, e.Err)
 }
 
-// UploadStatus is what a progress line and a summary show.
+// UploadStatus is the content of a progress line and a summary.
 type UploadStatus struct {
 	Pending  []string // waiting, newest first
 	Progress Progress // of the object being uploaded; empty if none is
@@ -76,7 +76,7 @@ type job struct {
 	Sessions map[string]string `json:"sessions"` // unfinished uploads of large objects
 
 	name    string
-	release func() // ends the pin
+	release func() // unpins the checkpoint
 	stuck   bool
 }
 
@@ -133,8 +133,8 @@ func NewUploader(run *rundir.Dir, r Remote, opts UploaderOptions) (*Uploader, er
 	return u, nil
 }
 
-// takeUp reads the queue. The name of a job file that a crash has damaged still
-// identifies what to upload.
+// takeUp reads the queue. The name of a job file damaged by a crash still identifies what
+// to upload.
 func (u *Uploader) takeUp() error {
 	list, err := fs.ReadDir(u.queue.FS(), ".")
 	if err != nil {
@@ -172,7 +172,7 @@ func (u *Uploader) takeUp() error {
 
 func (u *Uploader) path(name string) string { return u.run.Join(checkpoint.Folder, name) }
 
-// file is a job's file in the queue.
+// file returns the name of a job's file in the queue.
 func (u *Uploader) file(name string) string { return name + ".json" }
 
 func (u *Uploader) forget(name string) error {
@@ -182,8 +182,8 @@ func (u *Uploader) forget(name string) error {
 	return nil
 }
 
-// Enqueue adds a checkpoint of the run to the queue. When it returns nil a kill
-// does not lose it.
+// Enqueue adds a checkpoint of the run to the queue. Once it returns nil, a kill does not
+// lose it.
 func (u *Uploader) Enqueue(name string) error {
 	if _, ok := checkpoint.ParseName(name); !ok {
 		return fmt.Errorf("upload queue: %q is not the name of a checkpoint", name)
@@ -231,16 +231,16 @@ func (u *Uploader) save(j *job) error {
 	return durable.ReplaceIn(u.queue, u.file(j.name), append(text, '\n'))
 }
 
-// drop takes a job out of the queue. The mutex is held.
+// drop removes a job from the queue. The mutex is held.
 func (u *Uploader) drop(j *job) {
 	delete(u.jobs, j.name)
 	j.release()
 	if err := u.forget(j.name); err != nil {
-		u.status.Err = err // it will come again at the next start, which does no harm
+		u.status.Err = err // it will come back at the next start, which is harmless
 	}
 }
 
-// waiting lists the jobs besides the current one, newest first. The mutex is held.
+// waiting lists the jobs other than the current one, newest first. The mutex is held.
 func (u *Uploader) waiting() []*job {
 	list := slices.Collect(maps.Values(u.jobs))
 	list = slices.DeleteFunc(list, func(j *job) bool { return j == u.current })
@@ -253,13 +253,13 @@ func number(name string) int64 {
 	return update
 }
 
-// notice wakes everybody who waits for a change. The mutex is held.
+// notice wakes everything that waits for a change. The mutex is held.
 func (u *Uploader) notice() {
 	close(u.changed)
 	u.changed = make(chan struct{})
 }
 
-// next is the newest job that is not stuck. The mutex is held.
+// next returns the newest job that is not stuck. The mutex is held.
 func (u *Uploader) next() *job {
 	for _, j := range u.waiting() {
 		if !j.stuck {
@@ -317,7 +317,7 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 		u.status.Uploaded++
 		u.status.Err = nil
 		u.drop(j)
-		for _, other := range u.jobs { // what was stuck may succeed now, too
+		for _, other := range u.jobs { // stuck jobs may succeed now, too
 			other.stuck = false
 		}
 	case ctx.Err() != nil: // closed: it stays queued
@@ -332,7 +332,7 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 	if event.Kind != "" {
 		u.opts.OnEvent(event)
 	}
-	// Only now, so that what Drain waited for has been reported.
+	// Only now, so that everything Drain waited for has been reported.
 	u.mu.Lock()
 	u.current = nil
 	u.notice()
@@ -362,7 +362,7 @@ func (s *jobSessions) SetSession(key, id string) error {
 	return s.u.save(s.j)
 }
 
-// Status is a copy of the present state.
+// Status returns a copy of the current state.
 func (u *Uploader) Status() UploadStatus {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -373,8 +373,8 @@ func (u *Uploader) Status() UploadStatus {
 	return s
 }
 
-// Drain waits until nothing is left to upload. The error is that of ctx, or names
-// what is stuck.
+// Drain waits until nothing is left to upload. The error is ctx's, or names what is
+// stuck.
 func (u *Uploader) Drain(ctx context.Context) error {
 	for {
 		u.mu.Lock()

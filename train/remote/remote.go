@@ -15,32 +15,32 @@ import (
 type Object struct {
 	Key    string // below the URL's prefix, with slashes
 	Size   int64
-	SHA256 string // as noted when it was stored; empty where List cannot know it
+	SHA256 string // as recorded when it was stored; empty if List cannot know it
 }
 
 // Remote is a place for objects. Errors for which a retry is useless are
 // *PermanentError; a missing object is fs.ErrNotExist.
 type Remote interface {
-	// String is the URL, without secrets.
+	// String returns the URL, without secrets.
 	String() string
-	// Put stores size bytes of src whose SHA-256 is sum. When it returns nil the
-	// object is complete and has been verified at the remote. An object that is
-	// already there is not sent again.
+	// Put stores size bytes of src whose SHA-256 is sum. Once it returns nil, the object
+	// is complete and verified at the remote. An object that already exists is not sent
+	// again.
 	Put(ctx context.Context, key string, src io.ReaderAt, size int64, sum string, how PutOptions) error
 	// Get reads an object from an offset to its end.
 	Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
-	// Stat is about one object.
+	// Stat describes one object.
 	Stat(ctx context.Context, key string) (Object, error)
 	// List lists the objects below a prefix, which is empty or ends with a slash.
 	List(ctx context.Context, prefix string) ([]Object, error)
-	// Remove deletes an object; one that is not there is fine.
+	// Remove deletes an object; a missing one is not an error.
 	Remove(ctx context.Context, key string) error
 }
 
-// PutOptions are the side conditions of a Put.
+// PutOptions are further options of a Put.
 type PutOptions struct {
 	Sessions Sessions         // remembers unfinished uploads; may be nil
-	Progress func(sent int64) // gets the number of bytes after each piece; may be nil
+	Progress func(sent int64) // receives the number of bytes after each piece; may be nil
 }
 
 func (o PutOptions) progress(n int64) {
@@ -81,13 +81,13 @@ func (e *PermanentError) Error() string {
 
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// MismatchError means that the remote does not have what was sent.
+// MismatchError means that the remote does not have exactly what was sent.
 type MismatchError struct {
 	Key      string
 	WantSize int64
 	WantSum  string // SHA-256
 	Size     int64
-	Sum      string // empty if it is not known
+	Sum      string // empty if unknown
 }
 
 func (e *MismatchError) Error() string {
@@ -100,11 +100,11 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("object %s was tampered with: its SHA-256 is %s instead of %s", e.Key, e.Sum, e.WantSum)
 }
 
-// retrier repeats what fails with full-jitter exponential pauses (1 s, 2 s, 4 s,
-// ... at most a minute, times a random number below 1).
+// retrier repeats failed attempts with full-jitter exponential pauses (1 s, 2 s, 4 s, ...
+// at most a minute, times a random number below 1).
 type retrier struct {
 	attempts int
-	patience time.Duration // 0: that of the attempts
+	patience time.Duration // 0: only the attempts count
 	now      func() time.Time
 	sleep    func(time.Duration) <-chan time.Time
 	notify   func(attempt int, wait time.Duration, err error)
@@ -127,7 +127,7 @@ func (r *retrier) do(ctx context.Context, f func() error) error {
 		wait := rand.N(min(time.Second<<min(attempt-1, 6), time.Minute)) + 50*time.Millisecond
 		took := r.now().Sub(began)
 		if spent += took + wait; r.patience > 0 && took > r.patience {
-			spent = wait // an attempt that long made progress: a stalled one is cut off earlier
+			spent = wait // an attempt that took so long made progress: a stalled one is cut off earlier
 		}
 		if r.patience > 0 && spent > r.patience {
 			return fmt.Errorf("given up after %s, without progress for %s: %w", size.Of(attempt, "attempt"), r.patience, err)

@@ -83,7 +83,7 @@ type piece struct {
 	md5, sha256  []byte
 }
 
-// pieces cuts an object; one that fits a single part has one piece.
+// pieces cuts an object; one that fits in a single part has one piece.
 func pieces(ctx context.Context, src io.ReaderAt, size, part int64) ([]piece, error) {
 	var list []piece
 	for off := int64(0); off < size || off == 0; off += part {
@@ -115,7 +115,7 @@ func copyContext(ctx context.Context, hashes []hash.Hash, r io.Reader) (n int64,
 	}
 }
 
-// etag is what the protocol computes for an object of these pieces.
+// etag returns what the protocol computes for an object of these pieces.
 func etag(list []piece, multipart bool) string {
 	if !multipart {
 		return hex.EncodeToString(list[0].md5)
@@ -230,9 +230,9 @@ func (r *s3Remote) parts(ctx context.Context, full, id string) (map[int]minio.Ob
 	}
 }
 
-// verify compares what is stored with what should be: size, noted SHA-256, and
-// the checksum the server computed; where that one is of another kind (some
-// encrypted buckets), the object is read back and hashed.
+// verify compares what is stored with what should be: size, recorded SHA-256, and the
+// server's checksum; if that is of another kind (some encrypted buckets), the object is
+// read back and hashed.
 func (r *s3Remote) verify(ctx context.Context, key string, size int64, sum, tag string) error {
 	info, err := r.core.StatObject(ctx, r.bucket, r.key(key), minio.StatObjectOptions{})
 	if err != nil {
@@ -306,7 +306,7 @@ func (r *s3Remote) Remove(ctx context.Context, key string) error {
 	return err
 }
 
-// hints are what to check for errors that a retry cannot fix.
+// hints say what to check for errors that a retry cannot fix.
 var hints = map[string]string{
 	minio.AccessDenied:             "check the access key, its secret and that they may read and write the bucket",
 	"InvalidAccessKeyId":           "the access key is unknown there; check it and the endpoint",
@@ -321,7 +321,7 @@ var hints = map[string]string{
 	"RequestTimeTooSkewed":         "set this machine's clock",
 }
 
-// explain names the object and sorts errors into missing, permanent and others.
+// explain names the object and classifies errors as missing, permanent or other.
 func (r *s3Remote) explain(what, key string, err error) error {
 	if err == nil {
 		return nil

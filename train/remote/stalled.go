@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// idleLimit is how long nothing may move on a connection, in any state of a
-// request, before the attempt counts as failed. A slow connection may take as long
-// as it likes.
+// idleLimit is how long nothing may move on a connection, in any state of a request,
+// before the attempt counts as failed. A slow connection may take as long as it needs.
 const idleLimit = 30 * time.Second
 
 // StalledError means that nothing moved on a connection.
 type StalledError struct {
 	Host  string
-	While string // was waited for
+	While string // what was waited for
 	After time.Duration
 }
 
@@ -67,7 +66,7 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// cause is why ctx was ended where it was for a stall, else err.
+// cause returns why ctx was ended if that was a stall, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if s := (*StalledError)(nil); errors.As(context.Cause(ctx), &s) {
 		return s
@@ -75,7 +74,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// moving is what is sent; each piece that is taken is a sign of life.
+// moving is the data being sent; each piece that is read from it is a sign of life.
 type moving struct {
 	io.ReadCloser
 	moved func()
@@ -90,8 +89,8 @@ func (m *moving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reading is an answer; only the time within Read counts, not what the reader
-// takes for itself in between.
+// reading is an answer; only the time within Read counts, not the reader's own time in
+// between.
 type reading struct {
 	io.ReadCloser
 	ctx              context.Context

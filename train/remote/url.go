@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Config is what a URL does not contain. Open fills what is empty from the
-// environment; keys never belong in a URL or a configuration file.
+// Config holds what a URL does not contain. Open fills empty fields from the environment;
+// keys never belong in a URL or a configuration file.
 type Config struct {
 	Endpoint     string // https://host[:port]; http only if stated
 	Region       string
@@ -24,7 +24,7 @@ type Config struct {
 	idle time.Duration // 0 means idleLimit
 }
 
-// Open opens the place that a URL names. It does not connect.
+// Open opens the location that a URL names. It does not connect.
 //
 //	file:///absolute/path
 //	s3://bucket/prefix     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,

@@ -23,7 +23,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Folder is that of event files in a run directory.
+// Folder is the folder of event files in a run directory.
 const Folder = "tensorboard"
 
 // prefix begins the name of an event file; the seconds since 1970 follow, by which
@@ -42,8 +42,8 @@ type Writer struct {
 	torn bool // the last record may be incomplete: readers would stop there
 }
 
-// Create begins the event file of a session that continues after update from; 0 is a
-// new run, of which files of earlier ones are removed.
+// Create begins the event file of a session that continues after update from; 0 is a new
+// run, which removes files of earlier ones.
 func Create(dir *rundir.Dir, now time.Time, from int64) (*Writer, error) {
 	root := dir.Root()
 	if err := root.MkdirAll(Folder, 0o777); err != nil {
@@ -53,7 +53,7 @@ func Create(dir *rundir.Dir, now time.Time, from int64) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A clock that went back must not put this file before those of earlier sessions.
+	// If the clock went back, this file must still sort after those of earlier sessions.
 	name := fmt.Sprintf("%s%010d.snug.%d", prefix, max(now.Unix(), last+1), os.Getpid())
 	f, err := root.OpenFile(path.Join(Folder, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
@@ -71,8 +71,8 @@ func Create(dir *rundir.Dir, now time.Time, from int64) (*Writer, error) {
 	return w, nil
 }
 
-// earlier gives the seconds in the name of the last event file, and removes all where
-// they are of another run.
+// earlier returns the seconds in the name of the last event file, and removes all event
+// files if they belong to another run.
 func earlier(root *os.Root, remove bool) (last int64, err error) {
 	list, err := fs.ReadDir(root.FS(), Folder)
 	if err != nil {
@@ -135,8 +135,8 @@ func masked(data []byte) uint32 {
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-// The fields of protocol buffers. An Event has wall_time (1, double), step (2, int64),
-// and one of file_version (3), summary (5), session_log (7).
+// Fields of protocol buffers. An Event has wall_time (1, double), step (2, int64), and
+// one of file_version (3), summary (5), session_log (7).
 
 const (
 	varint  = 0

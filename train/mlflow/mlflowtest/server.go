@@ -1,6 +1,6 @@
-// Package mlflowtest is an MLflow tracking server for tests. It has the part of the
+// Package mlflowtest is an MLflow tracking server for tests. It implements the part of the
 // REST API that package mlflow uses, with the limits of MLflow 3.17. tools/mlflow/check.sh
-// tries the same with the real server.
+// tests the same with the real server.
 package mlflowtest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"sync"
 )
 
-// Point is one of a metric.
+// Point is a point of a metric.
 type Point struct {
 	Step, Timestamp int64
 	Value           float64
@@ -30,7 +30,7 @@ type Run struct {
 	Start, End                   int64
 	Deleted                      bool
 	Params, Tags                 map[string]string
-	Metrics                      map[string][]Point // in the order in which they came
+	Metrics                      map[string][]Point // in order of arrival
 }
 
 // Server is a tracking server.
@@ -51,14 +51,15 @@ func New() *Server {
 	return s
 }
 
-// Answer puts a function before the server, which says whether it has answered; nil: none.
+// Answer puts a function in front of the server, which reports whether it has answered;
+// nil: none.
 func (s *Server) Answer(f func(w http.ResponseWriter, r *http.Request) (done bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = f
 }
 
-// Runs are copies of what the server has.
+// Runs returns copies of what the server has.
 func (s *Server) Runs() (list []Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,21 +71,21 @@ func (s *Server) Runs() (list []Run) {
 	return list
 }
 
-// Delete marks a run as deleted, as people do on the server's pages.
+// Delete marks a run as deleted, as users do on the server's pages.
 func (s *Server) Delete(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.run(id).Deleted = true
 }
 
-// Requests is how often an endpoint was asked, such as runs/create.
+// Requests returns how often an endpoint was requested, such as runs/create.
 func (s *Server) Requests(endpoint string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[endpoint]
 }
 
-// Errors are the refusals, but for what is not there.
+// Errors returns the refusals, except for what does not exist.
 func (s *Server) Errors() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,11 +119,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Serve answers a request as the server does without the function of Answer.
+// Serve answers a request without the function set by Answer.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client went away
+		return // the client is gone
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +139,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out) // the client notices
 }
 
-// body is that of any request.
+// body is the body of any request.
 type body struct {
 	Name       string   `json:"name"`
 	Experiment string   `json:"experiment_id"`
@@ -261,7 +262,7 @@ func (s *Server) create(in *body) (any, *refusal) {
 	return map[string]any{"run": r.shown()}, nil
 }
 
-// shown is a run as answers have it.
+// shown returns a run as it appears in answers.
 func (r *Run) shown() any {
 	stage := "active"
 	if r.Deleted {
@@ -346,7 +347,7 @@ func (s *Server) log(in *body, size int) *refusal {
 	return nil
 }
 
-// number reads a double as protocol buffers do.
+// number reads a double like protocol buffers.
 func number(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:

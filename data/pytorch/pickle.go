@@ -119,7 +119,7 @@ func (u *unpickler) stop() (any, error) {
 	return v, nil
 }
 
-// take gives the next n bytes.
+// take returns the next n bytes.
 func (u *unpickler) take(n uint64) ([]byte, error) {
 	if left := uint64(len(u.text) - u.pos); n > left {
 		return nil, fmt.Errorf("the pickle ends here, %d bytes too early: fetch the file again", n-left)

@@ -8,9 +8,8 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// lanes locate the exponents of the values in a word of eight bytes: adding one to
-// an exponent that is all ones, as that of NaN and the infinities is, carries into
-// the sign bit.
+// lanes locate the exponents of the values in a word of eight bytes: adding one to an
+// exponent of all ones, like that of NaN and the infinities, carries into the sign bit.
 type lanes struct{ exponents, one, signs uint64 }
 
 var lanesOf = map[DType]lanes{
@@ -24,7 +23,7 @@ var lanesOf = map[DType]lanes{
 // Bad describes the values of a tensor that are NaN or infinite.
 type Bad struct {
 	Count int
-	// First is the index of the first one, Value what it is.
+	// First is the index of the first one, Value its value.
 	First int
 	Value float64
 }
@@ -70,9 +69,9 @@ func NonFinite(d DType, data []byte) (bad Bad, found bool) {
 	return bad, true
 }
 
-// Finite refuses a tensor with values that are NaN or infinite, also after rounding
-// to float32. Training would find them only at its first update, and blame the
-// learning rate.
+// Finite refuses a tensor with values that are NaN or infinite, even after rounding to
+// float32. Training would find them only at its first update, and blame the learning
+// rate.
 func (t Tensor) Finite() error {
 	bad, found := NonFinite(t.DType, t.Data)
 	if !found && t.DType == F64 {

@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// scanner reads the small part of JSON that a header consists of: objects,
-// arrays, strings and non-negative integers. It exists because encoding/json
-// hides duplicate keys, accepts 1e3 where a size is due, and allocates a value
-// for each token of what may be a 100 MB text.
+// scanner reads the small part of JSON that a header consists of: objects, arrays,
+// strings and non-negative integers. It exists because encoding/json hides duplicate
+// keys, accepts 1e3 where a size belongs, and allocates a value for each token of what
+// may be a 100 MB text.
 type scanner struct {
 	s   []byte
 	pos int

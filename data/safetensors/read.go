@@ -16,17 +16,18 @@ type Tensor struct {
 	Info
 	Data   []byte
 	path   string // of its file; empty: in memory
-	mapped []byte // Data as it is in the map of a file
+	mapped []byte // Data within the map of a file
 }
 
-// Release gives back the memory that holds the bytes of a mapped tensor, which come from the
-// file again where they are used again: who copies one tensor after the other does not need
+// Release gives back the memory that holds the bytes of a mapped tensor, which are read from
+// the file again if they are used again: copying one tensor after the other does not need
 // memory for the whole file.
 func (t *Tensor) Release() {
 	filemap.Release(t.mapped)
 }
 
-// NewTensor is a tensor of another format's file; path names that in errors.
+// NewTensor returns a tensor from a file of another format; path names the file in
+// errors.
 func NewTensor(path string, info Info, data []byte) Tensor {
 	return Tensor{Info: info, Data: data, path: path}
 }
@@ -112,7 +113,7 @@ func (f *File) Tensors() []Info { return slices.Clone(f.head.tensors) }
 // Has reports whether the file has a tensor called name.
 func (f *File) Has(name string) bool { _, ok := f.head.byName[name]; return ok }
 
-// Metadata is a copy of __metadata__, empty if the file has none.
+// Metadata returns a copy of __metadata__, empty if the file has none.
 func (f *File) Metadata() map[string]string {
 	if f.head.metadata == nil {
 		return map[string]string{}

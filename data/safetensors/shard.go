@@ -84,11 +84,11 @@ func parseIndex(text []byte) (map[string]string, error) {
 	return weightMap, nil
 }
 
-// WriteModel writes a model into a folder: base.safetensors if it has at most
-// shardBytes bytes of data (0: no limit), else shards of at most that size
-// (a larger tensor has a shard to itself) and, last, their index. It returns
-// the names of the files, the index included. Tensors are taken in the given
-// order. A leftover of the other layout is removed, so that OpenModel sees one.
+// WriteModel writes a model into a folder: base.safetensors if it has at most shardBytes
+// bytes of data (0: no limit), otherwise shards of at most that size (a larger tensor has
+// a shard to itself) and, last, their index. It returns the names of the files, the index
+// included. Tensors are taken in the given order. Leftovers of the other layout are
+// removed, so that OpenModel sees only one.
 func WriteModel(dir, base string, entries []Entry, metadata map[string]string, shardBytes int64) ([]string, error) {
 	var shards [][]Entry
 	var total, filled int64

@@ -16,9 +16,8 @@ import (
 	"github.com/snug-ml/snug/internal/durable"
 )
 
-// Entry is a tensor to be written: Data, or Emit for one whose bytes are made
-// while they are written (a cast, a device copy), so that no second copy of a
-// model is ever needed.
+// Entry is a tensor to be written: Data, or Emit if its bytes are produced while they are
+// written (a cast, a device copy), so that no second copy of a model is ever needed.
 type Entry struct {
 	Name  string
 	DType DType
@@ -72,7 +71,7 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// FileSize is the size in bytes of the file that Write would make.
+// FileSize returns the size in bytes of the file that Write would make.
 func FileSize(entries []Entry, metadata map[string]string) (int64, error) {
 	_, _, total, err := prepare(entries, metadata)
 	return total, err

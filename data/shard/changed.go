@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// ChangedError is returned where what a run has learned from would be replaced by
+// ChangedError is returned if the data that a run has learned from would be replaced by
 // other data. Nothing was replaced.
 type ChangedError struct {
 	Dir string   // of the prepared data
@@ -20,14 +20,14 @@ func (e *ChangedError) Error() string {
 	return fmt.Sprintf("%s is not replaced: the run was trained on other data; what changed: %s; restore the old data, or start a new run with another --out (and another data.cache_dir, if it is set)", e.Dir, strings.Join(e.Now, ", "))
 }
 
-// What can change.
+// The things that can change.
 const (
 	sourceChanged    = "the files of data.source"
 	tokenizerChanged = "the tokenizer"
 )
 
-// learned refuses to replace dir by what was prepared in tmp, described by m, if it
-// is not what the run has learned from and was evaluated on.
+// learned refuses to replace dir by what was prepared in tmp, described by m, unless it
+// is the data that the run has learned from and was evaluated on.
 func (o *Options) learned(dir, tmp string, src data.Source, m *Manifest) error {
 	if o.Corpus == "" {
 		return nil
@@ -41,7 +41,7 @@ func (o *Options) learned(dir, tmp string, src data.Source, m *Manifest) error {
 		return err
 	}
 	old, err := ReadManifest(dir)
-	if err != nil { // it is gone or damaged: made again it must be the same
+	if err != nil { // it is missing or damaged: made again it must be the same
 		old = nil
 	}
 	if same && (old == nil || slices.Equal(old.HeldFiles, m.HeldFiles)) {

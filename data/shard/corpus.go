@@ -21,8 +21,8 @@ type Corpus struct {
 	id     string
 	base   header
 	shards []mapped
-	// ends are the stream positions after each document, copied out of the
-	// mapping: 8 bytes a document, looked up with every window.
+	// ends are the stream positions after each document, copied out of the mapping: 8
+	// bytes per document, looked up with every window.
 	ends   []int64
 	tokens int64
 	text   int64
@@ -39,8 +39,8 @@ type mapped struct {
 	firstToken int64 // stream position of its first id
 }
 
-// Open maps a split of the folder that Prepare made and checks every file
-// whole: header, checksums, document borders.
+// Open maps a split of the folder that Prepare made and checks every file completely:
+// header, checksums, document borders.
 func Open(dir string, split Split) (*Corpus, error) {
 	m, err := ReadManifest(dir)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *mapped) check(ends *[]int64) error {
 	return nil
 }
 
-// at is the id at a position within the shard.
+// at returns the id at a position within the shard.
 func (s *mapped) at(i int64) int32 {
 	if s.Width == 2 {
 		return int32(binary.LittleEndian.Uint16(s.bytes[headerSize+2*i:]))
@@ -164,8 +164,8 @@ func (s *mapped) read(dst []int32, i int64) (largest uint32) {
 	return largest
 }
 
-// guard turns the fault of a mapped file that was cut off or whose disk failed
-// under it into an error.
+// guard turns the fault of a mapped file that was truncated, or whose disk failed, into
+// an error.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -17,10 +17,9 @@
 //
 // # Format
 //
-// A shard is a header of 128 bytes, the ids (2 bytes each when the vocabulary
-// has at most 65536, else 4), zeros up to a multiple of 8, and for each document
-// the 8-byte position after its EOS. All numbers are little-endian, checksums
-// are CRC-32C.
+// A shard is a header of 128 bytes, the ids (2 bytes each if the vocabulary has at most
+// 65536, otherwise 4), zeros up to a multiple of 8, and for each document the 8-byte
+// position after its EOS. All numbers are little-endian, checksums are CRC-32C.
 //
 //	 0  magic "SNUGTOK\x00"     48  documents  u64     80  checksum of ids    u32
 //	 8  version      u32       56  ids        u64     84  checksum of index  u32

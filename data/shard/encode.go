@@ -98,7 +98,7 @@ func readAll(ctx context.Context, src data.Source, free <-chan *batch, send func
 	take := func() *batch {
 		select {
 		case b := <-free:
-			clear(b.docs) // let go of the texts
+			clear(b.docs) // release the texts
 			b.docs, b.bytes, b.err = b.docs[:0], 0, nil
 			return b
 		case <-ctx.Done():

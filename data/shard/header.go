@@ -32,7 +32,7 @@ type header struct {
 	IndexSum  uint32
 }
 
-// widthOf is the size of an id for a vocabulary.
+// widthOf returns the size of an id for a vocabulary.
 func widthOf(vocab int) int {
 	if vocab <= 1<<16 {
 		return 2
@@ -40,7 +40,7 @@ func widthOf(vocab int) int {
 	return 4
 }
 
-// indexAt is where the index starts.
+// indexAt returns where the index starts.
 func (h *header) indexAt() int64 {
 	return (headerSize + h.Tokens*int64(h.Width) + 7) &^ 7
 }

@@ -15,7 +15,7 @@ import (
 const (
 	manifestName = "manifest.json"
 	reportName   = "report.json"
-	// maxManifest bounds what is read of a manifest or report.
+	// maxManifest bounds the size of a manifest or report that is read.
 	maxManifest = 64 << 20
 )
 

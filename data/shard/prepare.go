@@ -16,15 +16,14 @@ import (
 
 // Encoder turns text into ids.
 type Encoder interface {
-	// EncodeOrdinary appends the ids of text to dst; a special token that is
-	// written in the text is text. It is called by many goroutines
-	// at once.
+	// EncodeOrdinary appends the ids of text to dst; a special token written in the text
+	// is text. It is called by many goroutines at once.
 	EncodeOrdinary(dst []int32, text []byte) []int32
 	// VocabSize is one more than the largest id.
 	VocabSize() int
 }
 
-// Options of Prepare. Those above Length shape the files.
+// Options are the options of Prepare. Those above Length shape the files.
 type Options struct {
 	// Tokenizer names the encoder's exact behavior, such as the hash of its
 	// file: the same name must mean the same ids.
@@ -36,28 +35,28 @@ type Options struct {
 	// OwnHeldOut means that the source holds documents out itself: there must be
 	// some.
 	OwnHeldOut bool `json:"-"`
-	// Seed chooses which.
+	// Seed selects which.
 	Seed uint64 `json:"seed"`
 	// DropDuplicates leaves out each document whose normalized text occurred
 	// before in either split.
 	DropDuplicates bool `json:"drop_duplicates"`
 	// ShardTokens is the number of ids at which a shard ends; 0 means 1<<26.
 	ShardTokens int64 `json:"shard_tokens"`
-	// Length is the window for which the report tells padding; 0 means the
-	// longest training document.
+	// Length is the window for which the report states padding; 0 means the longest
+	// training document.
 	Length int `json:"-"`
 	// Corpus is the id of the training split that a run has learned from: other
 	// data is refused before it replaces that. Empty: any will do.
 	Corpus string `json:"-"`
-	// Ends means that the ends of documents could be held out instead of whole ones.
+	// Ends means that the ends of documents could be held out instead of whole documents.
 	Ends bool `json:"-"`
-	// Workers tokenize in parallel; 0 means one a core.
+	// Workers tokenize in parallel; 0 means one per core.
 	Workers int `json:"-"`
 	// Progress, when set, is called now and then from one goroutine.
 	Progress func(Progress) `json:"-"`
 }
 
-// Progress of a preparation.
+// Progress is the progress of a preparation.
 type Progress struct {
 	Documents, TextBytes, Tokens int64
 }
@@ -82,7 +81,7 @@ func (o *Options) check(enc Encoder) error {
 	return nil
 }
 
-// fingerprint of everything that shapes the files.
+// fingerprint hashes everything that shapes the files.
 func (o *Options) fingerprint(src data.Source, vocab int) (string, error) {
 	from, err := src.Fingerprint()
 	if err != nil {
@@ -111,11 +110,11 @@ type Prepared struct {
 	Why string
 }
 
-// Prepare tokenizes src into the folder dir, which it makes, or replaces as a
-// whole once the new one is complete. A folder that was prepared from the same
-// source with the same options is left alone; one with other contents is refused.
-// After an error, a canceled ctx or a kill, dir is as it was before or, for a
-// moment between two renames, absent.
+// Prepare tokenizes src into the folder dir, which it creates, or replaces as a whole
+// once the new one is complete. A folder that was prepared from the same source with the
+// same options is left alone; one with other contents is refused. After an error, a
+// canceled ctx or a kill, dir is as it was before or, for a moment between two renames,
+// absent.
 func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt Options) (*Prepared, error) {
 	if err := opt.check(enc); err != nil {
 		return nil, err
@@ -159,7 +158,7 @@ func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt 
 	return &Prepared{Manifest: m, Report: report, Why: why}, nil
 }
 
-// reuse returns what is in dir if it is intact and has the fingerprint, or why it
+// reuse returns the content of dir if it is intact and has the fingerprint, or why it
 // cannot be used.
 func reuse(dir, print string, length int) (*Prepared, string) {
 	m, err := ReadManifest(dir)
@@ -194,7 +193,7 @@ func reuse(dir, print string, length int) (*Prepared, string) {
 	return &Prepared{Manifest: m, Report: report, Reused: true}, ""
 }
 
-// writers are those of the two splits.
+// writers are the writers of the two splits.
 type writers [2]*writer
 
 func newWriters(dir string, vocab int, opt Options) writers {
@@ -268,7 +267,7 @@ func enough(t *tally, opt Options) error {
 // each side of the split.
 type Census struct {
 	Documents, Empty, Train, HeldOut int64
-	Groups                           int // that stay together, of documents with text
+	Groups                           int // groups that stay together, of documents with text
 	// Own means that the source holds documents out itself, Ends that it could hold out
 	// their ends.
 	Own, Ends bool
@@ -297,7 +296,7 @@ func Count(src data.Source, seed uint64, heldOut float64) (c Census, err error) 
 	return c, nil
 }
 
-// divided names what to do where documents with text are not enough groups.
+// divided says what to do if the documents with text have too few groups.
 func (c Census) divided() string {
 	switch {
 	case int64(c.Groups) < c.Documents-c.Empty:
@@ -308,8 +307,8 @@ func (c Census) divided() string {
 	return "divide more finely (data.documents: chunk, paragraph or line, with data.split_by: document)"
 }
 
-// Check reports what is missing where there is nothing to train on, or nothing held
-// out though a share was configured.
+// Check reports what is missing if there is nothing to train on, or nothing is held out
+// although a share was configured.
 func (c Census) Check(heldOut float64) error {
 	switch {
 	case c.Documents == 0:

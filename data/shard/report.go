@@ -15,7 +15,7 @@ import (
 type Report struct {
 	Documents      int64 `json:"documents"`       // read from the source
 	EmptyDocuments int64 `json:"empty_documents"` // left out: no tokens
-	// RepairedBytes counts the invalid UTF-8 bytes replaced by U+FFFD.
+	// RepairedBytes counts the invalid UTF-8 bytes that were replaced by U+FFFD.
 	RepairedBytes int64       `json:"repaired_bytes"`
 	Train         SplitReport `json:"train"`
 	HeldOut       SplitReport `json:"held_out"`
@@ -54,8 +54,8 @@ type Quantiles struct {
 type Duplicates struct {
 	WithinTrain   int64 `json:"within_train"`
 	WithinHeldOut int64 `json:"within_held_out"`
-	// Across counts the held-out documents that are also in the training
-	// split: on those, the held-out loss measures memorization.
+	// Across counts the held-out documents that are also in the training split: on these,
+	// the held-out loss measures memorization.
 	Across int64 `json:"across"`
 	// Dropped means that every later copy was left out, so that none is left.
 	Dropped bool `json:"dropped"`
@@ -69,7 +69,7 @@ type Padding struct {
 	Length int `json:"length"`
 	// Fixed pads or cuts every document to Length.
 	Fixed float64 `json:"fixed"`
-	// Buckets pads to the smallest possible of BucketLengths.
+	// Buckets pads to the smallest of BucketLengths that fits.
 	Buckets       float64 `json:"buckets"`
 	BucketLengths []int   `json:"bucket_lengths"`
 	// Packed joins documents with EOS: only an epoch's last window is padded.
@@ -175,14 +175,14 @@ func (t *tally) finish(length int, dropped bool) *Report {
 	return r
 }
 
-// paddingOf compares three ways to feed documents of these lengths; 0 stands
-// for the longest.
+// paddingOf compares three ways to feed documents of these lengths; length 0 means the
+// longest.
 func paddingOf(l data.Lengths, length int) Padding {
 	if length == 0 {
 		length = l.Quantile(1)
 	}
 	buckets := l.Buckets(reportBuckets, bucketMultiple, length)
-	inputs := l.Sum() - 1 // the last token is a label only
+	inputs := l.Sum() - 1 // the last token is only a label
 	windows := (inputs + int64(length) - 1) / int64(length)
 	return Padding{
 		Length: length, Fixed: l.PaddingShare([]int{length}),

@@ -30,8 +30,8 @@ func (s Split) String() string {
 	return fmt.Sprintf("split %d", uint32(s))
 }
 
-// splitOf puts a document in a split: that of its group, unless its source
-// holds it out.
+// splitOf assigns a document to a split: that of its group, unless its source holds it
+// out.
 func splitOf(seed uint64, share float64, d *data.Document) Split {
 	if d.HeldOut {
 		return HeldOut
@@ -39,8 +39,8 @@ func splitOf(seed uint64, share float64, d *data.Document) Split {
 	return splitOfGroup(seed, share, d.Group)
 }
 
-// splitOfGroup puts a group in a split: held out with probability share over seeds
-// and names, and the same for the same seed and name forever.
+// splitOfGroup assigns a group to a split: held out with probability share over seeds and
+// names, and the same for the same seed and name forever.
 func splitOfGroup(seed uint64, share float64, group string) Split {
 	h := sha256.New()
 	var s [8]byte
@@ -55,8 +55,8 @@ func splitOfGroup(seed uint64, share float64, group string) Split {
 	return Train
 }
 
-// Select is the part of src that Prepare puts in a split with the same seed and
-// share, for whatever must not see the other: a tokenizer is trained on Train.
+// Select returns the part of src that Prepare puts in a split with the same seed and
+// share, for use where the other must not be seen: a tokenizer is trained on Train.
 func Select(src data.Source, split Split, seed uint64, heldOut float64) data.Source {
 	return selected{src, split, seed, heldOut}
 }

@@ -71,8 +71,8 @@ func (w *writer) open() error {
 	}
 	w.file, w.ends = f, w.ends[:0]
 	w.buf = bufio.NewWriterSize(f, 1<<20)
-	// The header follows when its numbers are known; until then the zeros in its
-	// place are not a magic number.
+	// The header is written when its numbers are known; until then the zeros in its place
+	// are not a magic number.
 	_, err = w.buf.Write(make([]byte, headerSize))
 	return err
 }

@@ -9,11 +9,11 @@ import (
 type addedToken struct {
 	id         int32
 	content    string
-	special    bool // markup that is not text, such as the end of a document
+	special    bool // markup, not text, such as the end of a document
 	normalized bool // looked for in the normalized text, not in the original
 	lstrip     bool // takes the white space to its left
 	rstrip     bool // takes the white space to its right
-	singleWord bool // only where no word character touches it
+	singleWord bool // only where it touches no word character
 }
 
 // addedSet finds added tokens: of all that begin leftmost, the longest.
@@ -37,7 +37,7 @@ func newAddedSet(tokens []addedToken, contents []string) *addedSet {
 	return s
 }
 
-// next gives the first match in text[from:]; tok is nil if there is none.
+// next returns the first match in text[from:]; tok is nil if there is none.
 func (s *addedSet) next(text string, from int) (start, end int, tok *addedToken) {
 	for i := from; i < len(text); i++ {
 		if s.lead != "" {
@@ -56,8 +56,8 @@ func (s *addedSet) next(text string, from int) (start, end int, tok *addedToken)
 	return 0, 0, nil
 }
 
-// split calls each for the parts of text, in order: a part with a token is that
-// token's, a part without is text.
+// split calls each for the parts of text, in order: a part with a token is that token, a
+// part without one is text.
 func (s *addedSet) split(text string, ordinary bool, each func(start, end int, tok *addedToken)) {
 	done := 0
 	if s != nil {

@@ -15,15 +15,15 @@ type bpe struct {
 	pairs pairTable
 	into  []int32 // rank -> id of the merged symbol
 
-	prefix, suffix string // of a symbol that does not begin, or that ends, its word
-	unk            int32  // -1: characters out of the vocabulary are dropped
+	prefix, suffix string // of a symbol that does not begin its word, or that ends it
+	unk            int32  // -1: characters outside the vocabulary are dropped
 	fuseUnk        bool
 	byteFallback   bool
 	fallback       [256]int32 // ids of <0x00> to <0xFF>; -1: none
 	wholeWords     bool       // ignore_merges: a word that is a token is not built from merges
 
 	// bytes means that words come as raw bytes instead of the characters that spell them; byteID
-	// and words are by raw bytes, too.
+	// and words are then indexed by raw bytes, too.
 	bytes  bool
 	byteID [256]int32
 	words  map[string]int32
@@ -58,7 +58,7 @@ func (m *bpe) byteSymbols(dst []symbol, word string) []symbol {
 	return dst
 }
 
-// unknown records one more unknown character of size bytes. A pending unknown symbol is kept back
+// unknown records one more unknown character of size bytes. A pending unknown symbol is held back
 // until the next known one, to be fused with those that follow it, or is appended.
 func (m *bpe) unknown(dst []symbol, pending symbol, size int32) ([]symbol, symbol) {
 	switch {
@@ -101,7 +101,7 @@ func (m *bpe) runeSymbols(dst []symbol, word string) []symbol {
 			continue
 		}
 		if m.byteFallback && m.allBytes(s) {
-			// As in the reference, a waiting unknown symbol comes after the bytes.
+			// As in the reference, a pending unknown symbol comes after the bytes.
 			for j := range len(s) {
 				dst = append(dst, symbol{m.fallback[s[j]], 1})
 			}
@@ -241,7 +241,7 @@ func newPairTable(n int) pairTable {
 	return t
 }
 
-// slot gives the place of the pair, or the free place where it belongs.
+// slot returns the place of the pair, or the free place where it belongs.
 func (t *pairTable) slot(key uint64) int {
 	mask := len(t.keys) - 1
 	h := key * 0x9E3779B97F4A7C15 // 2^64 / golden ratio
@@ -254,7 +254,8 @@ func (t *pairTable) slot(key uint64) int {
 
 func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-// set gives the pair a rank; a pair that is set twice has the last one, as in the reference.
+// set gives the pair a rank; a pair that is set twice keeps the last one, as in the
+// reference.
 func (t *pairTable) set(left, right int32, rank uint32) {
 	key := pairKey(left, right)
 	i := t.slot(key)

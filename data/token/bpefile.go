@@ -35,7 +35,7 @@ func newBPEFile() *bpeFile {
 
 func (b *bpeFile) size() int { return len(b.tokens) }
 
-// add gives a spelling the next id, or the one it has: two merges can make the same token.
+// add returns the id of a spelling, the next one if it has none yet: two merges can make the same token.
 func (b *bpeFile) add(spelled string) int32 {
 	id, ok := b.ids[spelled]
 	if !ok {
@@ -89,7 +89,7 @@ func (b *bpeFile) merge(left, right int32) (into int32, ok bool) {
 	return b.add(spelled), true
 }
 
-// orderedVocab is a vocabulary that is written in the order of its ids.
+// orderedVocab is a vocabulary that is written in id order.
 type orderedVocab []string
 
 func (v orderedVocab) MarshalJSON() ([]byte, error) {
@@ -125,7 +125,7 @@ func byteLevelDict(prefixSpace, words bool) dict {
 	return dict{"type": "ByteLevel", "add_prefix_space": prefixSpace, "trim_offsets": true, "use_regex": words}
 }
 
-// json gives the file.
+// json returns the file.
 func (b *bpeFile) json() ([]byte, error) {
 	merges := make([]string, len(b.merges))
 	for i, m := range b.merges {

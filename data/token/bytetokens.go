@@ -2,7 +2,8 @@ package token
 
 import "fmt"
 
-// Bytes is the tokenizer of byte and character models: the id of a byte is its value, and the special tokens follow from 256 on.
+// Bytes is the tokenizer of byte and character models: a byte's id is its value, and the special
+// tokens follow from 256 on.
 func Bytes(specials ...Special) (*Tokenizer, error) {
 	b := newBPEFile()
 	b.whole = true

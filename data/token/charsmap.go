@@ -36,7 +36,7 @@ func newCharsMap(raw []byte) (*charsMap, error) {
 	return m, nil
 }
 
-// lookup gives the replacement of the shortest string in the trie that s begins with.
+// lookup returns the replacement of the shortest string in the trie that s begins with.
 func (m *charsMap) lookup(s string) (string, bool) {
 	at := 0
 	step := func(b byte) (uint32, bool) {
@@ -81,7 +81,7 @@ func (m *charsMap) replacement(from int) (string, bool) {
 }
 
 // normalize replaces whole grapheme clusters of less than 6 bytes, even if only their
-// start is in the map, and else single characters: so does the reference.
+// start is in the map, and otherwise single characters, like the reference.
 func (m *charsMap) normalize(in stretch) stretch {
 	var parts []part
 	changed := false
@@ -113,8 +113,8 @@ func (m *charsMap) normalize(in stretch) stretch {
 	return respell(in, parts)
 }
 
-// appendChanged appends what replaces old. If it has more characters, the last ones correspond to
-// none; if it has fewer, the last one, which may be one before it, corresponds to several.
+// appendChanged appends what replaces old. If s has more characters, the last ones correspond to
+// none; if it has fewer, the last one, which may precede it, corresponds to several.
 func appendChanged(parts []part, old, s string) []part {
 	for _, r := range s {
 		parts = append(parts, part{r: r})

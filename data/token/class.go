@@ -115,7 +115,7 @@ func parseChars(text string) (*charTable, error) {
 }
 
 // A charRun is first-last or first-last/step in hex, followed by the distance to the
-// lower case: +32 or _32 for 32 down.
+// lower case: +32, or _32 for 32 down.
 type charRun struct{ first, last, step, delta rune }
 
 func parseRun(s string) (r charRun, err error) {
@@ -174,7 +174,7 @@ var asciiClass = func() (t [utf8.RuneSelf]class) {
 	return t
 }()
 
-// classOf gives the class of a character.
+// classOf returns the class of a character.
 func classOf(r rune) class {
 	if uint32(r) < utf8.RuneSelf {
 		return asciiClass[r]
@@ -183,7 +183,7 @@ func classOf(r rune) class {
 	return t.class[t.page[r>>8]][r&0xFF]
 }
 
-// classAt gives the class and the size in bytes of the character at s[i]. A byte that
+// classAt returns the class and the size in bytes of the character at s[i]. A byte that
 // is not UTF-8 is U+FFFD of size 1.
 func classAt(s string, i int) (class, int) {
 	if b := s[i]; b < utf8.RuneSelf {

@@ -67,7 +67,7 @@ func sumLengths(tokens []string) (n int) {
 }
 
 // byteLevelDecoder turns characters into the bytes they spell. A token with a character
-// that spells no byte is text already.
+// that spells no byte is already text.
 type byteLevelDecoder struct{}
 
 func (byteLevelDecoder) decode(tokens []string) []string {
@@ -118,7 +118,8 @@ func (d wordPieceDecoder) decode(tokens []string) []string {
 	return tokens
 }
 
-// metaspaceDecoder turns the mark into a space; in the first token, if one was put there, into nothing.
+// metaspaceDecoder turns the mark into a space; in the first token, if one was inserted there,
+// into nothing.
 type metaspaceDecoder struct {
 	mark    string
 	prepend bool
@@ -149,8 +150,8 @@ func (d suffixDecoder) decode(tokens []string) []string {
 	return tokens
 }
 
-// byteFallbackDecoder turns a run of tokens <0x00> to <0xFF> into the text they make,
-// or into one U+FFFD for each if they make none.
+// byteFallbackDecoder turns a run of tokens <0x00> to <0xFF> into the text they form, or
+// into one U+FFFD for each if they form none.
 type byteFallbackDecoder struct{}
 
 func (byteFallbackDecoder) decode(tokens []string) []string {
@@ -192,7 +193,8 @@ type fuseDecoder struct{}
 
 func (fuseDecoder) decode(tokens []string) []string { return []string{strings.Join(tokens, "")} }
 
-// stripDecoder takes a character from the ends of each token, a limited number of times.
+// stripDecoder removes a character from the ends of each token, a limited number of
+// times.
 type stripDecoder struct {
 	char        string
 	start, stop int

@@ -20,10 +20,10 @@
 //	text -> added tokens -> normalizer -> pre-tokenizer -> model -> post-processor
 //	ids  -> decoder -> text
 //
-// Every Tokenizer is made from such a file, also one that was trained here or read from
-// an older layout (vocab.json with merges.txt, vocab.txt); so what Save writes is what
-// was used. PhoBERT's vocab.txt with bpe.codes is the one exception: its pieces cannot
-// be expressed in a tokenizer.json, and Save writes the two files again.
+// Every Tokenizer is made from such a file, even one that was trained here or read from an
+// older layout (vocab.json with merges.txt, vocab.txt); so what Save writes is what was
+// used. PhoBERT's vocab.txt with bpe.codes is the one exception: its pieces cannot be
+// expressed in a tokenizer.json, and Save writes the two files again.
 //
 // A Tokenizer is immutable and safe for use by many goroutines at once.
 package token

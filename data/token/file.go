@@ -64,7 +64,7 @@ func newTokenizer() *Tokenizer {
 }
 
 // setTokens fills the tables of tokens from the model's vocabulary. Ids may have gaps,
-// but not more than there are tokens.
+// but not more gaps than tokens.
 func (t *Tokenizer) setTokens(n node, ids map[string]int32) {
 	highest := int32(-1)
 	for token, id := range ids {
@@ -90,9 +90,9 @@ func (t *Tokenizer) setTokens(n node, ids map[string]int32) {
 	}
 }
 
-// readAdded reads the added tokens and makes them findable. As in the reference, an
-// added token has the id that the model gives it, or else the next free one; a file
-// that contradicts this is refused.
+// readAdded reads the added tokens and makes them findable. As in the reference, an added
+// token has the id that the model gives it, or otherwise the next free one; a file that
+// contradicts this is refused.
 func (t *Tokenizer) readAdded(n node) {
 	if n.isNull() {
 		return
@@ -175,7 +175,7 @@ func (t *Tokenizer) finders(list []addedToken) (before, after *addedSet) {
 		if t.norm != nil {
 			text = t.norm.normalize(newStretch(text, false)).s
 		}
-		if text != "" { // the normalizer may leave nothing that could be found
+		if text != "" { // the normalizer may leave nothing to find
 			norm, normText = append(norm, a), append(normText, text)
 		}
 	}

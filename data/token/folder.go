@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files next to
-// tokenizer.json that give the roles of special tokens are read, too.
+// Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files next
+// to tokenizer.json that define the roles of special tokens are read, too.
 func Load(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -31,9 +31,9 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// LoadFolder reads the tokenizer of a model folder: tokenizer.json or, where there is
-// none, the older files of PhoBERT (vocab.txt and bpe.codes), GPT-2 and RoBERTa
-// (vocab.json and merges.txt) or BERT (vocab.txt).
+// LoadFolder reads the tokenizer of a model folder: tokenizer.json or, without one, the
+// older files of PhoBERT (vocab.txt and bpe.codes), GPT-2 and RoBERTa (vocab.json and
+// merges.txt) or BERT (vocab.txt).
 func LoadFolder(dir string) (*Tokenizer, error) {
 	t, err := loadFolder(dir)
 	if err != nil {
@@ -128,7 +128,8 @@ func readJSON(path string) (object, error) {
 	return o, o.err
 }
 
-// readRoles reads special_tokens_map.json and then tokenizer_config.json, which wins, where they exist.
+// readRoles reads special_tokens_map.json and then tokenizer_config.json, which takes precedence,
+// if they exist.
 func (t *Tokenizer) readRoles(dir string) error {
 	for _, name := range [...]string{"special_tokens_map.json", "tokenizer_config.json"} {
 		root, err := readJSON(filepath.Join(dir, name))
@@ -154,7 +155,8 @@ func (t *Tokenizer) readRoles(dir string) error {
 	return nil
 }
 
-// readAddedToken reads a special token, given by its content alone or with what an added token has.
+// readAddedToken reads a special token, given only by its content or with the fields of an added
+// token.
 func (n node) readAddedToken() addedJSON {
 	if n.raw[0] != '{' {
 		return addedJSON{Content: n.str(), Special: true}

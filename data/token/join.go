@@ -1,8 +1,8 @@
 package token
 
 // join decides, once all parts are read, how words reach the model. A byte-level BPE whose
-// pre-tokenizer ends in ByteLevel takes raw bytes: no character is spelled to be looked up again.
-// The common pre-tokenizers then are one scan of the text.
+// pre-tokenizer ends in ByteLevel takes raw bytes: no character is spelled only to be looked up
+// again. The common pre-tokenizers then become one scan of the text.
 func (t *Tokenizer) join() {
 	t.tracked = needsBase(t.pre) && t.norm != nil
 	m, ok := t.model.(*bpe)
@@ -28,11 +28,12 @@ func (t *Tokenizer) join() {
 	case len(steps) == 1:
 		t.scan, t.prefixSpace = func(s string, _ int) int { return len(s) }, last.prefixSpace
 	case len(steps) == 2 && !last.words && !last.prefixSpace && (cut.how == isolated || cut.how == removed && cut.invert):
-		t.scan, _ = cut.find.(scanner) // which leaves nothing between its matches
+		t.scan, _ = cut.find.(scanner) // it leaves nothing between its matches
 	}
 }
 
-// needsBase reports that a pre-tokenizer needs to know where in the input a stretch begins.
+// needsBase reports whether a pre-tokenizer needs to know where in the input a stretch
+// begins.
 func needsBase(p preTokenizer) bool {
 	switch p := p.(type) {
 	case metaspace:

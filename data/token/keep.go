@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// LoadOrTrain loads the tokenizer that was trained and saved in dir before. Where there is none, or a damaged one, it trains one on docs,
-// which keep saves in dir: until then nothing is written, so that a run that is refused leaves nothing. Both give the same tokenizer.
+// LoadOrTrain loads the tokenizer that was trained and saved in dir before. If there is none, or
+// a damaged one, it trains one on docs, which keep saves in dir: until then nothing is written,
+// so that a run that is refused leaves nothing behind. Both give the same tokenizer.
 func LoadOrTrain(ctx context.Context, dir string, docs iter.Seq2[[]byte, error], opt TrainOptions, log func(string, ...any)) (t *Tokenizer, keep func() error, err error) {
 	t, err = Load(filepath.Join(dir, File))
 	if err == nil {

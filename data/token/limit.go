@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// What a tokenizer file asks for is bounded, because such files are not trusted:
-// rules that double a text forty times, and patterns that try every way to match
-// it, are as short as harmless ones.
+// What a tokenizer file can demand is bounded, because such files are not trusted: rules
+// that double a text forty times, and patterns that try every way to match it, are as
+// short as harmless ones.
 const (
 	// maxGrowth is how many times as long as its input a text may become on its
 	// way to the model. Unicode's own worst case is 11 bytes for one (U+FDFA in
 	// NFKC), spelling bytes as characters takes at most two for one.
 	maxGrowth = 32
-	// alwaysAllowed is what the shortest text may become.
+	// alwaysAllowed is the length that even the shortest text may reach.
 	alwaysAllowed = 64 << 10
-	// maxNested and maxParts bound components within components and the parts of
-	// one. Those in use have 2 and some dozens.
+	// maxNested and maxParts bound the nesting of components and the parts of one. Those
+	// in use have 2 and a few dozen.
 	maxNested = 16
 	maxParts  = 1000
 	// maxBacktracking bounds the stack of one match of a regular expression, in words.
 	maxBacktracking = 16 << 20
 )
 
-// matchTimeout bounds one match. Those in use take microseconds; what takes longer
-// would never end, so no result depends on the clock: either there is one, or an
-// error.
+// matchTimeout bounds one match. Those in use take microseconds; anything longer would
+// never end, so no result depends on the clock: there is either a result or an error.
 var matchTimeout = 30 * time.Second
 
 // A LimitError means that a text was too much for a tokenizer. It is raised by
@@ -51,7 +50,7 @@ func Catch(err *error) {
 	}
 }
 
-// grown is how long a text of n bytes may become.
+// grown returns how long a text of n bytes may become.
 func grown(n int) int { return max(alwaysAllowed, maxGrowth*n) }
 
 // allow makes sure that n bytes are at most the allowed number.

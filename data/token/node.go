@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// A reader reads one JSON document part by part and keeps the first error. After an
-// error every read gives a zero value, so that a component is read as a plain list of
-// its fields and the error is looked at once.
+// A reader reads one JSON document part by part and keeps the first error. After an error
+// every read gives a zero value, so that a component is read as a plain list of its
+// fields and the error is checked once.
 type reader struct {
 	name string // of the file, for errors
 	err  error
@@ -37,7 +37,7 @@ func (n node) isNull() bool {
 
 func (n node) fail(format string, args ...any) { n.reader.fail(n.path, format, args...) }
 
-// shown is the value for an error message: short, on one line.
+// shown returns the value for an error message: short, on one line.
 func (n node) shown() string {
 	s := strings.Join(strings.Fields(string(n.raw)), " ")
 	if len(s) > 40 {
@@ -88,7 +88,7 @@ func (n node) intOr(v int) int {
 	return n.int()
 }
 
-// char is a string of exactly one character.
+// char returns a string of exactly one character.
 func (n node) char() rune {
 	s := []rune(n.str())
 	if len(s) != 1 {
@@ -98,7 +98,7 @@ func (n node) char() rune {
 	return s[0]
 }
 
-// id is a token id.
+// id returns a token id.
 func (n node) id() int32 {
 	v := n.int()
 	if v < 0 || v > maxID {
@@ -108,12 +108,12 @@ func (n node) id() int32 {
 	return int32(v)
 }
 
-// item is the place of an element of an array.
+// item returns the path of an element of an array.
 func (n node) item(i int) node {
 	return node{n.reader, n.path + "[" + strconv.Itoa(i) + "]", nil}
 }
 
-// list gives the elements of an array, none of them null.
+// list returns the elements of an array, none of them null.
 func (n node) list() []node {
 	raw := read[[]json.RawMessage](n, "an array")
 	out := make([]node, len(raw))
@@ -127,7 +127,7 @@ func (n node) list() []node {
 	return out
 }
 
-// parts gives the components of a sequence.
+// parts returns the components of a sequence.
 func (n node) parts() []node {
 	out := n.list()
 	if len(out) > maxParts {

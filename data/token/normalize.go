@@ -91,7 +91,7 @@ func eachRune(in stretch, put func(w *rewriter, r rune, i, n int)) stretch {
 	return w.done()
 }
 
-// lowercase is the full lower case of each character alone.
+// lowercase applies full lower case to each character on its own.
 type lowercase struct{}
 
 func (lowercase) normalize(in stretch) stretch {
@@ -134,7 +134,7 @@ func lowerOf(r rune) rune {
 	return r
 }
 
-// strip takes white space from the ends.
+// strip removes white space from the ends.
 type strip struct{ left, right bool }
 
 func (f strip) normalize(in stretch) stretch {
@@ -198,7 +198,7 @@ func (nmt) normalize(in stretch) stretch {
 // normalize makes byteLevel a normalizer that spells bytes.
 func (p *byteLevel) normalize(in stretch) stretch { return p.spell(in) }
 
-// prefix is put before text that is not empty.
+// prefix is inserted before text that is not empty.
 type prefix string
 
 func (f prefix) normalize(in stretch) stretch {
@@ -233,7 +233,7 @@ func (f replace) normalize(in stretch) stretch {
 	return w.done()
 }
 
-// bertNormalizer is the basic tokenizer's clean-up of BERT (Devlin et al. 2018, tokenization.py).
+// bertNormalizer is the clean-up of BERT's basic tokenizer (Devlin et al. 2018, tokenization.py).
 type bertNormalizer struct{ clean, chinese, accents, lower bool }
 
 func (f bertNormalizer) normalize(in stretch) stretch {
@@ -260,7 +260,7 @@ func (f bertNormalizer) normalize(in stretch) stretch {
 	return in
 }
 
-// cleanText removes control characters and makes every white space a plain one.
+// cleanText removes control characters and turns all white space into plain spaces.
 func cleanText(in stretch) stretch {
 	clean := true
 	for i := range len(in.s) {

@@ -13,9 +13,9 @@ import (
 )
 
 // loadOlder reads a folder from before tokenizer.json: vocab.json with merges.txt, or BERT's
-// vocab.txt. What such a folder means depends on the class of the tokenizer, which
-// tokenizer_config.json names or, by the type of the model, config.json; each class has the parts
-// that transformers gives it.
+// vocab.txt. Its meaning depends on the class of the tokenizer, which tokenizer_config.json names
+// or config.json implies by the type of the model; each class has the parts that transformers
+// gives it.
 func loadOlder(dir string) (*Tokenizer, error) {
 	config, err := readJSON(filepath.Join(dir, "tokenizer_config.json"))
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *olderFolder) roberta() (*Tokenizer, error) {
 	})
 }
 
-// pair is a token with its id, as post-processors name it.
+// pair returns a token with its id, as post-processors use it.
 func (f *olderFolder) pair(token string) ([]any, error) {
 	id, ok := f.ids[token]
 	if !ok {
@@ -127,7 +127,7 @@ func (f *olderFolder) readVocabJSON() error {
 	return o.err
 }
 
-// readMergesText reads a merge a line, "a b", below a version line.
+// readMergesText reads one merge per line, "a b", below a version line.
 func readMergesText(path string) (merges []string, err error) {
 	content, err := readFile(path)
 	if err != nil {
@@ -145,7 +145,7 @@ func readMergesText(path string) (merges []string, err error) {
 	})
 }
 
-// bert reads vocab.txt, a token a line.
+// bert reads vocab.txt, one token per line.
 func (f *olderFolder) bert() (*Tokenizer, error) {
 	path := filepath.Join(f.dir, "vocab.txt")
 	content, err := readFile(path)
@@ -205,7 +205,7 @@ func (f *olderFolder) tokenizer(specials []addedJSON, file fileJSON) (*Tokenizer
 	return Parse(f.dir, content)
 }
 
-// added gives the added tokens by id: those of added_tokens_decoder in
+// added returns the added tokens by id: those of added_tokens_decoder in
 // tokenizer_config.json or, in folders without one, the special tokens that the
 // vocabulary has, then those of added_tokens.json.
 func (f *olderFolder) added(specials []addedJSON) (out []addedJSON, err error) {

@@ -133,8 +133,8 @@ func eachLine(name, content string, f func(line string) error) error {
 	return nil
 }
 
-// pythonSpace is white space to Python's str methods and regular expressions: four
-// separators of ASCII more.
+// pythonSpace reports white space as Python's str methods and regular expressions see it:
+// with four more ASCII separators.
 func pythonSpace(r rune) bool { return isSpace(r) || 0x1C <= r && r <= 0x1F }
 
 // phobertWords cuts into \S+\n?.

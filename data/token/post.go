@@ -21,7 +21,7 @@ type Piece struct {
 
 // A postProcessor puts special tokens around one or two encoded texts, and sets their type ids.
 type postProcessor interface {
-	// process gives the pieces of each part in order; the parts are texts or what is put around them.
+	// process returns the pieces of each part in order; the parts are texts or what is put around them.
 	process(t *Tokenizer, texts []string, parts [][]Piece) [][]Piece
 	// adds is the number of pieces that process puts around a number of texts.
 	adds(texts int) int
@@ -100,7 +100,7 @@ func (p postProcessors) templates() (n int) {
 	return n
 }
 
-// A template is, for one text and for two, what comes in which order.
+// A template says, for one text and for two, what comes in which order.
 type template [2][]slot
 
 // A slot is a text or inserted tokens.
@@ -150,7 +150,7 @@ func (t *Tokenizer) readTokenPair(n node) int32 {
 	return t.checkToken(pair[1], pair[0].str())
 }
 
-// checkToken reads an id that must be that of a token.
+// checkToken reads an id that must belong to a token.
 func (t *Tokenizer) checkToken(n node, token string) int32 {
 	id := n.id()
 	if n.err == nil && (int(id) >= len(t.known) || !t.known[id]) {
@@ -239,7 +239,7 @@ func (p trimSpans) process(t *Tokenizer, texts []string, parts [][]Piece) [][]Pi
 	return parts
 }
 
-// trim counts in characters: as many of the span go as the token has spaces.
+// trim counts in characters: it removes as many from the span as the token has spaces.
 func (p trimSpans) trim(piece *Piece, first bool, token, text string) {
 	white := func(r rune) bool { return r == byteRune[' '] || isSpace(r) }
 	inner := strings.TrimLeftFunc(token, white)
@@ -256,15 +256,15 @@ func (p trimSpans) trim(piece *Piece, first bool, token, text string) {
 	for range right {
 		_, n := utf8.DecodeLastRuneInString(text[:end])
 		if n == 0 {
-			return // the text before has fewer characters
+			return // the text before it has fewer characters
 		}
 		end -= n
 	}
 	piece.Span.End = max(end, piece.Span.Start)
 }
 
-// A truncation cuts what is too long. Of the windows that the reference can cut a text
-// into, with a stride, only the first is made.
+// A truncation cuts texts that are too long. Of the windows that the reference can cut a
+// text into, with a stride, only the first is made.
 type truncation struct {
 	most     int
 	strategy string
@@ -348,7 +348,7 @@ func (tr *truncation) cut(parts [][]Piece, added int) error {
 	return nil
 }
 
-// A padding fills up what is too short.
+// A padding fills up texts that are too short.
 type padding struct {
 	fixed    int // the length; 0: only to the next multiple
 	multiple int // 0: any length
@@ -438,7 +438,7 @@ func (t *Tokenizer) pieces(s string, number int) (out []Piece) {
 			w.symbols = t.model.tokenize(w.symbols[:0], word.s)
 			at, size := 0, 0
 			for _, sym := range w.symbols {
-				if sym.size > 0 { // else it shares the part of the one before
+				if sym.size > 0 { // otherwise it shares the part of the previous one
 					at, size = at+size, int(sym.size)
 				}
 				out = append(out, Piece{ID: sym.id, Type: int32(number), Span: word.span(at, at+size), Text: number})

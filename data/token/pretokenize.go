@@ -60,11 +60,11 @@ func readPreTokenizer(n node) preTokenizer {
 type behavior string
 
 const (
-	removed        behavior = "Removed"            // it goes
+	removed        behavior = "Removed"            // it is dropped
 	isolated       behavior = "Isolated"           // each match is a word
 	contiguous     behavior = "Contiguous"         // matches that touch are one word
-	mergedPrevious behavior = "MergedWithPrevious" // it goes with what is before it
-	mergedNext     behavior = "MergedWithNext"     // it goes with what follows it
+	mergedPrevious behavior = "MergedWithPrevious" // it is joined to the text before it
+	mergedNext     behavior = "MergedWithNext"     // it is joined to the text after it
 )
 
 func readBehavior(n node, usual behavior) behavior {
@@ -79,7 +79,7 @@ func readBehavior(n node, usual behavior) behavior {
 	return isolated
 }
 
-// preTokenizers cut one after the other, each the words of the one before.
+// preTokenizers cut one after the other, each the words of the previous one.
 type preTokenizers []preTokenizer
 
 func (p preTokenizers) split(dst []stretch, in stretch) []stretch {
@@ -273,7 +273,7 @@ func (p metaspace) split(dst []stretch, in stretch) []stretch {
 // byteLevel cuts by GPT-2's pattern and spells each byte as one character.
 type byteLevel struct {
 	prefixSpace bool // puts a space before text that begins with none
-	words       bool // cuts; else it only spells
+	words       bool // cuts; otherwise it only spells
 	raw         bool // does not spell, for a model that takes bytes
 }
 

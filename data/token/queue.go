@@ -1,6 +1,6 @@
 package token
 
-// A queue is a binary heap that gives the first item first.
+// A queue is a binary heap that returns the first item first.
 type queue[T interface{ Before(T) bool }] []T
 
 func (q *queue[T]) push(v T) {

@@ -16,7 +16,7 @@ func (t *Tokenizer) readModel(n node) {
 	kind := o.get("type")
 	var name string
 	if kind.isNull() {
-		name = guessModel(o) // files from before 2020 do not have it
+		name = guessModel(o) // files from before 2020 do not name it
 	} else {
 		name = kind.str()
 	}
@@ -111,8 +111,8 @@ func (m *bpe) hasAllBytes() bool {
 }
 
 // useBytes makes the model take words as raw bytes, not as the characters that spell
-// them. It is false for a model that looks at more than the characters themselves, or
-// to which bytes can be unknown.
+// them. It returns false for a model that considers more than the characters themselves,
+// or for which bytes can be unknown.
 func (m *bpe) useBytes() bool {
 	if m.prefix != "" || m.suffix != "" || m.byteFallback || !m.hasAllBytes() {
 		return false

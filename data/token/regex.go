@@ -13,10 +13,10 @@ import (
 )
 
 // regex is a regular expression that has no scanner. The reference runs it in Oniguruma
-// with Ruby's syntax; here regexp2 runs it, whose syntax is that of .NET.
-// translateRegex bridges what differs and refuses what it cannot bridge. Letters and
-// numbers are those of chars.txt; the other categories are the Go release's, to which
-// the characters that Unicode assigned later do not belong.
+// with Ruby's syntax; here regexp2 runs it, whose syntax is that of .NET. translateRegex
+// bridges what differs and refuses what it cannot bridge. Letters and numbers are those
+// of chars.txt; the other categories are the Go release's, which lack characters that
+// Unicode assigned later.
 type regex struct{ *regexp2.Regexp }
 
 func compileRegex(s string) (regex, error) {
@@ -44,7 +44,7 @@ func (re regex) find(s string) []Span {
 	return out
 }
 
-// A regexTranslator walks a pattern.
+// A regexTranslator walks through a pattern.
 type regexTranslator struct {
 	in  string
 	at  int
@@ -119,7 +119,7 @@ func (t *regexTranslator) next() error {
 		return t.noMoreQuantifiers()
 	case '{':
 		return t.count()
-	case '#', ' ': // characters like others, as nothing switches to the extended syntax
+	case '#', ' ': // ordinary characters, as nothing switches to the extended syntax
 		t.take(1)
 	default:
 		_, n := utf8.DecodeRuneInString(t.in[t.at:])
@@ -128,7 +128,8 @@ func (t *regexTranslator) next() error {
 	return nil
 }
 
-// noMoreQuantifiers refuses a quantifier of a quantifier, which the two read in different ways.
+// noMoreQuantifiers refuses a quantifier of a quantifier, which the two engines read
+// differently.
 func (t *regexTranslator) noMoreQuantifiers() error {
 	if t.at < len(t.in) && strings.IndexByte("*+?{", t.in[t.at]) >= 0 {
 		return fmt.Errorf("a quantifier after a quantifier is not supported")
@@ -136,7 +137,7 @@ func (t *regexTranslator) noMoreQuantifiers() error {
 	return nil
 }
 
-// count is {n}, {n,}, {n,m} or {,m}.
+// count translates {n}, {n,}, {n,m} or {,m}.
 func (t *regexTranslator) count() error {
 	end := strings.IndexByte(t.in[t.at:], '}')
 	if end < 0 {
@@ -162,7 +163,7 @@ func (t *regexTranslator) count() error {
 	return t.noMoreQuantifiers()
 }
 
-// group is the opening of a group.
+// group translates the opening of a group.
 func (t *regexTranslator) group() error {
 	rest := t.in[t.at:]
 	if !strings.HasPrefix(rest, "(?") {
@@ -182,7 +183,7 @@ func (t *regexTranslator) group() error {
 	return fmt.Errorf("the group %.5q is not supported", rest)
 }
 
-// escape is a backslash and what follows it.
+// escape translates a backslash and what follows it.
 func (t *regexTranslator) escape(inClass bool) error {
 	rest := t.in[t.at+1:]
 	if rest == "" {
@@ -242,7 +243,7 @@ func (t *regexTranslator) code(n int, hex string) error {
 	return nil
 }
 
-// property is p or P with a general category or a script.
+// property translates p or P with a general category or a script.
 func (t *regexTranslator) property(rest string, inClass bool) error {
 	end := strings.IndexByte(rest, '}')
 	if len(rest) < 2 || rest[1] != '{' || end < 0 {
@@ -275,7 +276,7 @@ func (t *regexTranslator) property(rest string, inClass bool) error {
 	return nil
 }
 
-// laterOnes are the characters of a class that the tables of the Go release lack, as
+// laterOnes returns the characters of a class that the tables of the Go release lack, as
 // members of a class in brackets.
 func laterOnes(want class, tables ...*unicode.RangeTable) string {
 	var out strings.Builder
@@ -296,8 +297,8 @@ var (
 	laterLetters = sync.OnceValue(func() string { return laterOnes(letter, unicode.L) })
 	laterNumbers = sync.OnceValue(func() string { return laterOnes(number, unicode.N) })
 
-	// The members of \w: on its own, Oniguruma counts some characters of Latin-1 to
-	// them that it leaves out within brackets.
+	// The members of \w: outside brackets, Oniguruma includes some characters of Latin-1
+	// that it leaves out within brackets.
 	wordInClass = sync.OnceValue(func() string {
 		return `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}` + laterOnes(word, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc,
 			unicode.Other_Alphabetic, unicode.Join_Control)
@@ -305,7 +306,7 @@ var (
 	wordAlone = sync.OnceValue(func() string { return wordInClass() + `\u00B2\u00B3\u00B9\u00BC-\u00BE` })
 )
 
-// class is a class of characters in brackets.
+// class translates a class of characters in brackets.
 func (t *regexTranslator) class() error {
 	t.take(1)
 	if t.at < len(t.in) && t.in[t.at] == '^' {

@@ -5,10 +5,10 @@ import "fmt"
 // A Role is the purpose of a special token.
 type Role string
 
-// The roles that special_tokens_map.json and tokenizer_config.json name, there with the
-// suffix "_token".
+// The roles that special_tokens_map.json and tokenizer_config.json name, with the suffix
+// "_token".
 const (
-	BOS  Role = "bos"  // begin of sequence
+	BOS  Role = "bos"  // beginning of sequence
 	EOS  Role = "eos"  // end of sequence
 	PAD  Role = "pad"  // padding
 	UNK  Role = "unk"  // unknown
@@ -40,7 +40,7 @@ var usualRoles = map[string][]Role{
 	"[MASK]":            {MASK},
 }
 
-// Special gives the token of a role, and false if the tokenizer has none. The roles are
+// Special returns the token of a role, and false if the tokenizer has none. The roles are
 // those of the files next to tokenizer.json; a tokenizer without such files has the
 // roles that its special tokens have by their usual spelling, "</s>" for one.
 func (t *Tokenizer) Special(role Role) (int32, bool) {

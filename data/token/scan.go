@@ -2,9 +2,9 @@ package token
 
 import "unicode/utf8"
 
-// A scanner splits text as one published split pattern does: it gives the end of the match that
-// begins at s[i]. The patterns below match at every position, so the matches cover the text. A
-// scanner is some twenty times faster than a regular expression.
+// A scanner splits text as one published split pattern does: it returns the end of the match
+// that begins at s[i]. The patterns below match at every position, so the matches cover the
+// text. A scanner is some twenty times faster than a regular expression.
 type scanner func(s string, i int) int
 
 // The split patterns that have a scanner, as they are spelled in tokenizer.json.
@@ -31,7 +31,7 @@ var scanners = map[string]scanner{
 	patternO200k: scanO200k,
 }
 
-// runOf gives the end of the run of characters from s[i] on that have a class in want.
+// runOf returns the end of the run of characters from s[i] on that have a class in want.
 func runOf(s string, i int, want class) int {
 	for i < len(s) {
 		c, n := classAt(s, i)
@@ -43,7 +43,7 @@ func runOf(s string, i int, want class) int {
 	return i
 }
 
-// runOther gives the end of the run [^\s\p{L}\p{N}]* from s[i] on.
+// runOther returns the end of the run [^\s\p{L}\p{N}]* from s[i] on.
 func runOther(s string, i int) int {
 	for i < len(s) {
 		c, n := classAt(s, i)
@@ -55,7 +55,7 @@ func runOther(s string, i int) int {
 	return i
 }
 
-// runNumbers gives the end of \p{N}{1,most} at s[i], where a number is known to be.
+// runNumbers returns the end of \p{N}{1,most} at s[i], where a number is known to be.
 func runNumbers(s string, i, most int) int {
 	for ; most > 0 && i < len(s); most-- {
 		c, n := classAt(s, i)
@@ -67,13 +67,13 @@ func runNumbers(s string, i, most int) int {
 	return i
 }
 
-// lastRune gives the start of the last character of s[:end].
+// lastRune returns the start of the last character of s[:end].
 func lastRune(s string, end int) int {
 	_, n := utf8.DecodeLastRuneInString(s[:end])
 	return end - n
 }
 
-// runSpace gives the end of \s+(?!\S)|\s+ at s[i], where a space is known to be: the
+// runSpace returns the end of \s+(?!\S)|\s+ at s[i], where a space is known to be: the
 // run without its last character, which goes to the word that follows, if there is one.
 func runSpace(s string, i int) int {
 	end := runOf(s, i, space)
@@ -108,7 +108,7 @@ func scanGPT2(s string, i int) int {
 	return runOther(s, i+n)
 }
 
-// contraction gives the end of 's|'t|'re|'ve|'m|'ll|'d at s[i], and i if there is none.
+// contraction returns the end of 's|'t|'re|'ve|'m|'ll|'d at s[i], and i if there is none.
 // With fold, case does not matter, and the long s (U+017F) is an s.
 func contraction(s string, i int, fold bool) int {
 	if i+1 >= len(s) || s[i] != '\'' {
@@ -179,7 +179,7 @@ func scanWords(s string, i, digits int) int {
 	return runLines(s, i)
 }
 
-// runLines gives the end of \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], where a space is known to
+// runLines returns the end of \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], where a space is known to
 // be: after the last line end of the run, if any.
 func runLines(s string, i int) int {
 	end := runOf(s, i, space)
@@ -226,7 +226,7 @@ func scanO200k(s string, i int) int {
 	return runLines(s, i)
 }
 
-// lowerWord gives the end of U*L+ at s[i], and i if there is none, with U the class
+// lowerWord returns the end of U*L+ at s[i], and i if there is none, with U the class
 // upper and L the class lower, which share Lm, Lo and M.
 func lowerWord(s string, i int) int {
 	end := runOf(s, i, upper)
@@ -245,7 +245,7 @@ func lowerWord(s string, i int) int {
 	return i
 }
 
-// upperWord gives the end of U+L* at s[i], and i if there is none.
+// upperWord returns the end of U+L* at s[i], and i if there is none.
 func upperWord(s string, i int) int {
 	end := runOf(s, i, upper)
 	if end == i {

@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// A Stream decodes ids one by one as a model writes them. What it gives, put together,
-// is what Decode gives for all ids; it never gives part of a character. With a
-// byte-level tokenizer nothing waits but unfinished characters; with others the text of
-// a token waits for the next token, and that of byte tokens for the end of their run,
-// since only then is it certain.
+// A Stream decodes ids one by one as a model writes them. Its outputs, put together, are
+// what Decode returns for all ids; it never returns part of a character. With a
+// byte-level tokenizer only unfinished characters wait; with others the text of a token
+// waits for the next token, and that of byte tokens for the end of their run, since only
+// then is it certain.
 type Stream struct {
 	t           *Tokenizer
 	skipSpecial bool
@@ -26,7 +26,7 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	return &Stream{t: t, skipSpecial: skipSpecial}
 }
 
-// Next takes an id and gives the text that is now certain.
+// Next takes an id and returns the text that is now certain.
 func (s *Stream) Next(id int32) string {
 	token, ok := s.t.Token(id)
 	if !ok || s.skipSpecial && s.t.IsSpecial(id) {
@@ -43,7 +43,7 @@ func (s *Stream) Next(id int32) string {
 	}
 	old := s.t.Decode(s.window[:said], false)
 	if _, ok := s.t.decoder.(phobertDecoder); ok {
-		old = strings.TrimSuffix(old, wordGoes) // which means that the word continues
+		old = strings.TrimSuffix(old, wordGoes) // the word continues
 	}
 	s.window = append(s.window, id)
 	text := s.t.Decode(s.window, false)
@@ -65,7 +65,7 @@ func (s *Stream) Next(id int32) string {
 	return out
 }
 
-// whole gives the characters that are complete, or can never be.
+// whole returns the characters that are complete, or can never be.
 func (s *Stream) whole() string {
 	n := 0
 	for n < len(s.bytes) && utf8.FullRune(s.bytes[n:]) {
@@ -77,14 +77,15 @@ func (s *Stream) whole() string {
 	return out
 }
 
-// Flush gives the text that is left when no id follows.
+// Flush returns the text that is left when no id follows.
 func (s *Stream) Flush() string {
 	out := lossy(string(s.bytes)) + s.t.Decode(s.window, false)[s.given:]
 	*s = Stream{t: s.t, skipSpecial: s.skipSpecial}
 	return out
 }
 
-// commonPrefix is the length of the longest start that two texts share, in whole characters.
+// commonPrefix returns the length of the longest start that two texts share, in whole
+// characters.
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -101,7 +102,7 @@ func (t *Tokenizer) isByteLevel() bool {
 	return ok
 }
 
-// TokenBytes gives the bytes that an id adds to a text, where it does not begin it.
+// TokenBytes returns the bytes that an id adds to a text, if it does not begin the text.
 func (t *Tokenizer) TokenBytes(id int32) []byte {
 	token, ok := t.Token(id)
 	if !ok {
@@ -118,8 +119,8 @@ func (t *Tokenizer) TokenBytes(id int32) []byte {
 	return []byte(twice[commonPrefix(once, twice):])
 }
 
-// isFallback reports whether the id is that of a token <0x00> to <0xFF> that the decoder turns into
-// a byte.
+// isFallback reports whether the id belongs to a token <0x00> to <0xFF> that the decoder turns
+// into a byte.
 func (t *Tokenizer) isFallback(id int32) bool {
 	token, _ := t.Token(id)
 	if _, ok := fallbackByte(token); !ok {

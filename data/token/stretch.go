@@ -14,11 +14,11 @@ type stretch struct {
 	s    string
 	src  []Span // the part of the input that each byte of s comes from; nil if not tracked
 	base int    // where the stretch begins in the input
-	most int    // bytes that it may become
+	most int    // bytes that it may grow to
 	tok  *addedToken
 }
 
-// newStretch is the whole input.
+// newStretch returns the whole input as a stretch.
 func newStretch(text string, tracked bool) stretch {
 	st := stretch{s: text, most: grown(len(text))}
 	if !tracked {
@@ -35,7 +35,7 @@ func newStretch(text string, tracked bool) stretch {
 	return st
 }
 
-// cut gives a part of the stretch.
+// cut returns a part of the stretch.
 func (st stretch) cut(start, end int) stretch {
 	part := stretch{s: st.s[start:end], base: st.base + start, most: st.most}
 	if st.src != nil {
@@ -48,7 +48,7 @@ func (st stretch) cut(start, end int) stretch {
 	return part
 }
 
-// span is the part of the input that the bytes start to end come from.
+// span returns the part of the input that the bytes start to end come from.
 func (st stretch) span(start, end int) Span {
 	if start >= end || end > len(st.src) {
 		return Span{st.base, st.base}
@@ -103,7 +103,7 @@ func (w *rewriter) trackPut(n, i int) {
 	}
 }
 
-// done gives the new stretch.
+// done returns the new stretch.
 func (w *rewriter) done() stretch {
 	st := stretch{s: unsafe.String(unsafe.SliceData(w.out), len(w.out)), base: w.in.base, most: w.in.most}
 	if w.in.src != nil {
@@ -115,8 +115,8 @@ func (w *rewriter) done() stretch {
 	return st
 }
 
-// valid replaces what is not UTF-8 by U+FFFD, one for each maximal subpart (Unicode
-// 15.0, section 3.9, table 3-8).
+// valid replaces invalid UTF-8 by U+FFFD, one for each maximal subpart (Unicode 15.0,
+// section 3.9, table 3-8).
 func (st stretch) valid() stretch {
 	if utf8.ValidString(st.s) {
 		return st
@@ -135,8 +135,8 @@ func (st stretch) valid() stretch {
 	return w.done()
 }
 
-// subpart is the length of the longest start of s, at least 1, that could have become a
-// character: what one U+FFFD replaces.
+// subpart returns the length of the longest start of s, at least 1, that could have
+// become a character: what one U+FFFD replaces.
 func subpart(s string) int {
 	n := 1
 	for n < len(s) && n < utf8.UTFMax && !utf8.FullRuneInString(s[:n+1]) {
@@ -150,7 +150,7 @@ func subpart(s string) int {
 	return n
 }
 
-// lossy is s with U+FFFD for what is not UTF-8.
+// lossy returns s with U+FFFD for invalid UTF-8.
 func lossy(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -73,14 +73,14 @@ type worker struct {
 // VocabSize is the number of rows an embedding needs: the highest id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// ID gives the id of a token by its spelling in the vocabulary, which for byte-level
+// ID returns the id of a token by its spelling in the vocabulary, which for byte-level
 // tokenizers is not its text.
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	id, ok := t.ids[token]
 	return id, ok
 }
 
-// Token gives the spelling of an id in the vocabulary.
+// Token returns the spelling of an id in the vocabulary.
 func (t *Tokenizer) Token(id int32) (string, bool) {
 	if id < 0 || int(id) >= len(t.tokens) || !t.known[id] {
 		return "", false
@@ -95,8 +95,8 @@ func (t *Tokenizer) IsSpecial(id int32) bool {
 }
 
 // Encode appends the ids of text to dst. Added tokens that occur in the text, special ones too,
-// become their ids; nothing is put around the text (see Prepare for that) and nothing is truncated.
-// Bytes that are not UTF-8 are kept by byte-level tokenizers and are U+FFFD to others.
+// become their ids; nothing is put around the text (see Prepare for that) and nothing is
+// truncated. Byte-level tokenizers keep bytes that are not UTF-8; others see them as U+FFFD.
 func (t *Tokenizer) Encode(dst []int32, text string) []int32 {
 	return t.encode(dst, text, false)
 }
@@ -106,8 +106,8 @@ func (t *Tokenizer) EncodeBytes(dst []int32, text []byte) []int32 {
 	return t.encode(dst, unsafe.String(unsafe.SliceData(text), len(text)), false)
 }
 
-// EncodeOrdinary is EncodeBytes for text that comes from outside: special tokens that are written
-// in it stay text, so that writing one cannot end a document or change a role.
+// EncodeOrdinary is EncodeBytes for text that comes from outside: special tokens written in it
+// stay text, so that writing one cannot end a document or change a role.
 func (t *Tokenizer) EncodeOrdinary(dst []int32, text []byte) []int32 {
 	return t.encode(dst, unsafe.String(unsafe.SliceData(text), len(text)), true)
 }
@@ -130,7 +130,7 @@ func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
 	return dst
 }
 
-// worker takes the buffers for one call; they are returned to t.workers.
+// worker returns the buffers for one call; they are returned to t.workers.
 func (t *Tokenizer) worker() *worker {
 	if w, ok := t.workers.Get().(*worker); ok {
 		return w
@@ -138,8 +138,8 @@ func (t *Tokenizer) worker() *worker {
 	return &worker{}
 }
 
-// encodeScanned encodes text by the scanner. One that does not begin with a space may
-// need one put before it.
+// encodeScanned encodes text with the scanner. Text that does not begin with a space may
+// need one inserted before it.
 func (t *Tokenizer) encodeScanned(dst []int32, w *worker, text string) []int32 {
 	if t.prefixSpace && text[0] != ' ' {
 		w.spare = append(append(w.spare[:0], ' '), text...)
@@ -209,7 +209,7 @@ func (t *Tokenizer) words(w *worker, part stretch) []stretch {
 	return w.stretches
 }
 
-// Decode gives the text of ids; with skipSpecial, without the special tokens. Ids without a token
+// Decode returns the text of ids; with skipSpecial, without the special tokens. Ids without a token
 // are left out.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
@@ -247,7 +247,7 @@ func (t *Tokenizer) Save(dir string) error {
 	return nil
 }
 
-// Specials gives the special tokens in the order of their ids.
+// Specials returns the special tokens in the order of their ids.
 func (t *Tokenizer) Specials() []string {
 	var out []string
 	for _, id := range slices.Sorted(maps.Keys(t.added)) {

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// TrainOptions are what TrainBPE makes.
+// TrainOptions say what TrainBPE makes.
 type TrainOptions struct {
 	VocabSize    int       // tokens in all: special tokens, the 256 bytes and merges; at least the first two
 	MinFrequency int       // a pair seen less often is not merged; 0 is 2
@@ -28,18 +28,17 @@ type Special struct {
 	Roles   []Role
 }
 
-// ErrNoText is that of [TrainBPE] for documents without any text.
+// ErrNoText is the error of [TrainBPE] for documents without any text.
 var ErrNoText = errors.New("train tokenizer: the files have no text")
 
-// TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and,
-// step by step, the most frequent pair of tokens becomes a token; among equals, the
-// pair with the lowest ids. The slices that docs yields are not kept, and its first
-// error is returned as it is. Fewer merges than requested are made if no pair is left
-// that is frequent enough.
+// TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and, step by
+// step, the most frequent pair of tokens becomes a token; among equals, the pair with the lowest
+// ids. The slices that docs yields are not kept, and its first error is returned as it is. It
+// makes fewer merges than requested if no pair that is frequent enough is left.
 //
-// The result is that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and alphabet,
-// with one exception: no merge makes a special token, so that text in which one is written does not
-// become it unless it is looked for.
+// The result equals that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and
+// alphabet, with one exception: no merge makes a special token, so that text in which one is
+// written does not become it unless it is looked for.
 func TrainBPE(ctx context.Context, docs iter.Seq2[[]byte, error], opt TrainOptions) (*Tokenizer, error) {
 	if opt.MinFrequency == 0 {
 		opt.MinFrequency = 2
@@ -102,8 +101,8 @@ func countWords(ctx context.Context, docs iter.Seq2[[]byte, error], workers int)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			// A map of pointers, for Go can look up a slice of bytes without a copy but
-			// not count under it.
+			// A map of pointers, because Go can look up a slice of bytes without a copy
+			// but not increment under it.
 			counts := map[string]*int{}
 			for b := range full {
 				start := 0
@@ -179,8 +178,8 @@ func (p pairCount) Before(q pairCount) bool {
 	return cmp.Or(cmp.Compare(p.left, q.left), cmp.Compare(p.right, q.right)) < 0
 }
 
-// A learner keeps the words as sequences of tokens, and how often and where each pair of neighbors
-// occurs.
+// A learner keeps the words as sequences of tokens, with how often and where each pair of
+// neighbors occurs.
 type learner struct {
 	words  [][]int32
 	counts []int // of the words
@@ -193,7 +192,7 @@ type learner struct {
 
 type pairUse struct {
 	count int
-	words []int32 // where the pair occurs or did occur
+	words []int32 // where the pair occurs or used to occur
 }
 
 func newLearner(counts map[string]int, first [256]int32) *learner {
@@ -232,8 +231,8 @@ func (l *learner) use(w, left, right int32, n int) {
 	}
 }
 
-// requeue queues the pairs that have gained. Pairs that have lost are corrected when they come
-// first.
+// requeue queues the pairs whose counts have risen. Pairs whose counts have fallen are
+// corrected when they come first.
 func (l *learner) requeue() {
 	for key := range l.gained {
 		if n := l.pairs[key].count; n > 0 {
@@ -243,7 +242,7 @@ func (l *learner) requeue() {
 	clear(l.gained)
 }
 
-// best takes the most frequent pair. It comes back only if it gains.
+// best removes the most frequent pair. It comes back only if its count rises.
 func (l *learner) best(least int) (pairCount, bool) {
 	for len(l.queue) > 0 {
 		p := l.queue.pop()
@@ -294,7 +293,7 @@ func (l *learner) mergeWord(w, left, right, into int32) []int32 {
 		}
 		i++
 		if i+1 < len(ids) {
-			if right != left || ids[i+1] != right { // of a a a, the second pair went with the first
+			if right != left || ids[i+1] != right { // in a a a, the second pair went with the first
 				l.use(w, right, ids[i+1], -1)
 			}
 			l.use(w, into, ids[i+1], 1)

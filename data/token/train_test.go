@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// goSource gives the files of the Go installation that runs the test, up to limit bytes in all.
+// goSource returns the files of the Go installation that runs the test, up to limit bytes in all.
 func goSource(t testing.TB, most int) [][]byte {
 	t.Helper()
 	var docs [][]byte

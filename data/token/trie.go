@@ -33,13 +33,13 @@ func (t *trie) insert(key string, value int32) {
 	}
 }
 
-// step follows one byte from node; it is false where no key continues.
+// step follows one byte from node; ok is false if no key continues.
 func (t *trie) step(node int32, b byte) (int32, bool) {
 	to, ok := t.edges[edge(node, b)]
 	return to, ok
 }
 
-// longest gives the value and the length of the longest key that s begins with; the
+// longest returns the value and the length of the longest key that s begins with; the
 // length is 0 if there is none.
 func (t *trie) longest(s string) (value int32, length int) {
 	at := int32(0)

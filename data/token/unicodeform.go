@@ -55,7 +55,7 @@ func (f unicodeForm) normalize(in stretch) stretch {
 }
 
 // respell writes parts instead of the stretch. As in the reference, which part comes from which
-// character follows from the changes alone, in order.
+// character follows only from the changes, in order.
 func respell(in stretch, parts []part) stretch {
 	w := rewrite(in)
 	i := 0
@@ -82,7 +82,7 @@ func appendPart(parts []part, r rune, change int32) []part {
 	return append(parts, p)
 }
 
-// decompose gives the full decomposition of r, which s spells.
+// decompose returns the full decomposition of r, which s spells.
 func decompose(kind class, s string, r rune) []rune {
 	if 0xAC00 <= r && r < 0xAC00+11172 { // a Hangul syllable: leading consonant, vowel and perhaps trailing consonant
 		i := r - 0xAC00
@@ -145,7 +145,7 @@ func compose(parts []part) []part {
 	return out
 }
 
-// composed gives the character that two characters make.
+// composed returns the character that two characters make.
 func composed(a, b rune) (rune, bool) {
 	switch {
 	case 0x1100 <= a && a < 0x1113 && 0x1161 <= b && b < 0x1176:
@@ -157,8 +157,8 @@ func composed(a, b rune) (rune, bool) {
 	return r, ok
 }
 
-// composites holds the primary composites but for Hangul: the characters with a
-// canonical decomposition that composing gives back.
+// composites holds the primary composites except Hangul: the characters with a canonical
+// decomposition that composing gives back.
 var composites = sync.OnceValue(func() map[[2]rune]rune {
 	m := map[[2]rune]rune{}
 	for r := rune(utf8.RuneSelf); r < 0x30000; r++ {

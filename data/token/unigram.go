@@ -25,7 +25,7 @@ type unigram struct {
 	bytes    bool       // byte_fallback
 }
 
-// unknownPenalty is how much worse than the worst piece an unknown character is.
+// unknownPenalty is how much worse an unknown character is than the worst piece.
 const unknownPenalty = 10
 
 func (t *Tokenizer) readUnigram(o object) {
@@ -70,9 +70,9 @@ func (t *Tokenizer) readUnigram(o object) {
 	t.model = m
 }
 
-// roughly is the value that the reference reads for a number, which is exact to within a bit or
-// two: the digits as an integer, divided by a power of ten. The rounding decides between pieces
-// whose scores have the same sum.
+// roughly returns the value that the reference reads for a number, which is exact to within a
+// bit or two: the digits as an integer, divided by a power of ten. The rounding decides between
+// pieces whose scores have the same sum.
 func roughly(raw []byte, exact float64) float64 {
 	text, negative := strings.CutPrefix(strings.TrimSpace(string(raw)), "-")
 	digits, exp, _ := strings.Cut(strings.ToLower(text), "e")
@@ -85,7 +85,7 @@ func roughly(raw []byte, exact float64) float64 {
 	for i, d := range []byte(whole + fraction) {
 		hi, lo := bits.Mul64(n, 10)
 		sum, carry := bits.Add64(lo, uint64(d-'0'), 0)
-		if hi+carry > 0 { // the reference leaves the digits that do not fit
+		if hi+carry > 0 { // the reference drops the digits that do not fit
 			if i < len(whole) {
 				return exact
 			}
@@ -118,7 +118,8 @@ func roughly(raw []byte, exact float64) float64 {
 	return v
 }
 
-// A way is the best way to a place in the text: where its last piece begins, and which one that is.
+// A way is the best way to a position in the text: where its last piece begins, and which one
+// that is.
 type way struct {
 	score float64
 	from  int32 // -1: no way yet
@@ -160,7 +161,7 @@ func (m *unigram) tokenize(dst []symbol, word string) []symbol {
 	for end := len(word); end > 0; {
 		w := ways[end]
 		start := int(w.from)
-		if w.id == m.unk { // unknown pieces that touch are one
+		if w.id == m.unk { // adjacent unknown pieces are one
 			for start > 0 && ways[start].id == m.unk {
 				start = int(ways[start].from)
 			}

@@ -15,7 +15,7 @@ func (t *Tokenizer) SaveWhole(dir string) error {
 	return durable.Folder(dir, t.Save)
 }
 
-// reloaded is the tokenizer after saving and loading.
+// reloaded returns the tokenizer after saving and loading it.
 func (t *Tokenizer) reloaded() (r *Tokenizer, err error) {
 	dir, err := durable.Scratch("tokenizer")
 	if err != nil {
@@ -28,7 +28,7 @@ func (t *Tokenizer) reloaded() (r *Tokenizer, err error) {
 	return Load(filepath.Join(dir, File))
 }
 
-// Files are the files that Save writes, by name: what a checkpoint keeps of its
+// Files returns the files that Save writes, by name: what a checkpoint keeps of its
 // tokenizer.
 func (t *Tokenizer) Files() (files map[string][]byte, err error) {
 	dir, err := durable.Scratch("tokenizer")

@@ -74,7 +74,7 @@ func (t *Tokenizer) readWordLevel(o object) {
 	m := wordLevel{ids: read[map[string]int32](vocab, "an object of tokens and ids")}
 	t.setTokens(vocab, m.ids)
 	m.unk = t.readUnknown(o.get("unk_token"), "<unk>")
-	// Added tokens get into the table of the tokenizer, not of the model.
+	// Added tokens go into the table of the tokenizer, not the model's.
 	m.ids = maps.Clone(m.ids)
 	t.model = m
 }

@@ -146,7 +146,7 @@ func Advise(s Summary) []Advice {
 	return all
 }
 
-// AdviseMachine gives advice before anything trains on a machine, from how busy all its
+// AdviseMachine returns advice before anything trains on a machine, from how busy all its
 // processors were on average, and how much of its memory is left; none if nothing is in the way.
 func AdviseMachine(samples int, busyPercent float64, processors int, available, total int64) []Advice {
 	if samples < enoughToSay {

@@ -78,7 +78,7 @@ type piece struct {
 	index int
 }
 
-// divide gives the states of a list, the first of which has an index, to ranks with loads.
+// divide assigns the states of a list, the first of which has an index, to ranks with loads.
 func divide(states []*graph.State, index int, of func(*graph.State) Grain, loads []float64, give func(rank int, p piece)) {
 	// States that stay whole go, largest first, to the rank with the least.
 	var whole, divided []int

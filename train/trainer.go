@@ -483,7 +483,7 @@ func (j *Job) metrics(ctx context.Context, u int64) (m map[string]float64, ok bo
 	return m, err == nil, err
 }
 
-// warn gives warnings during the run.
+// warn reports warnings during the run.
 func (j *Job) warn(u int64) {
 	if t := j.Learning.Running(u); t != nil && u < j.Updates {
 		t.Helps = j.advice(t.Kind)

@@ -51,7 +51,7 @@ func onCards(t *testing.T, dir string, world int, c wideRun, of func(rank int) *
 	})
 }
 
-// trainOnCards gives the files of the tensors.
+// trainOnCards returns the files of the tensors.
 func trainOnCards(t *testing.T, world int, c wideRun) (weights, optimizer []byte) {
 	t.Helper()
 	dir := t.TempDir()

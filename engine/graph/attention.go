@@ -178,7 +178,7 @@ type AttentionGrad Attention
 // Name is "attention_grad".
 func (AttentionGrad) Name() string { return "attention_grad" }
 
-// Infer gives the types of the operands that get a gradient.
+// Infer returns the types of the operands that get a gradient.
 func (a AttentionGrad) Infer(in []Type) ([]Type, error) {
 	if len(in) < 4 {
 		return nil, fmt.Errorf("wants do, o, lse and the operands of attention, got %v", in)
@@ -271,7 +271,7 @@ func (r RotaryTable) Row(row []float32, t int) {
 // Name is "rotary_table".
 func (RotaryTable) Name() string { return "rotary_table" }
 
-// Infer gives [T, Dims].
+// Infer returns [T, Dims].
 func (r RotaryTable) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 0); err != nil {
 		return nil, err

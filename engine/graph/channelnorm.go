@@ -100,7 +100,7 @@ type ChannelNormGrad ChannelNorm
 // Name is "batch_norm_grad" or "group_norm_grad".
 func (c ChannelNormGrad) Name() string { return ChannelNorm(c).Name() + "_grad" }
 
-// Infer gives the operands' types.
+// Infer returns the operands' types.
 func (c ChannelNormGrad) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 5); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func (c Conv2D) check(x, w Type) error {
 	return nil
 }
 
-// Infer gives [B,OH,OW,O].
+// Infer returns [B,OH,OW,O].
 func (c Conv2D) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ type Conv2DGradInput struct {
 // Name is "conv2d_grad_input".
 func (Conv2DGradInput) Name() string { return "conv2d_grad_input" }
 
-// Infer gives the image's type.
+// Infer returns the image's type.
 func (c Conv2DGradInput) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ type Conv2DGradWeight struct {
 // Name is "conv2d_grad_weight".
 func (Conv2DGradWeight) Name() string { return "conv2d_grad_weight" }
 
-// Infer gives the weights' type.
+// Infer returns the weights' type.
 func (c Conv2DGradWeight) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err

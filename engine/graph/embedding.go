@@ -59,7 +59,7 @@ type EmbeddingGrad struct {
 // Name is "embedding_grad".
 func (EmbeddingGrad) Name() string { return "embedding_grad" }
 
-// Infer gives the table's shape.
+// Infer returns the table's shape.
 func (e EmbeddingGrad) Infer(in []Type) ([]Type, error) {
 	if n := len(in); n != 3 {
 		if err := want(in, 2); err != nil || e.Accumulate {

@@ -17,7 +17,7 @@ type GroupedMatMul struct {
 // Name is "grouped_matmul".
 func (GroupedMatMul) Name() string { return "grouped_matmul" }
 
-// Infer gives [R,N].
+// Infer returns [R,N].
 func (g GroupedMatMul) Infer(in []Type) ([]Type, error) {
 	n := 3
 	if g.Bias {
@@ -106,7 +106,7 @@ func groupedRows(rows []Type, offsets Type) (groups int, err error) {
 	return offsets.Shape[0] - 1, reals(rows...)
 }
 
-// Infer gives [E,N,K].
+// Infer returns [E,N,K].
 func (GroupedOuter) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 3); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ type GroupedSum struct{}
 // Name is "grouped_sum".
 func (GroupedSum) Name() string { return "grouped_sum" }
 
-// Infer gives [E,N].
+// Infer returns [E,N].
 func (GroupedSum) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err

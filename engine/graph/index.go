@@ -10,7 +10,7 @@ type TopK struct{ K int }
 // Name is "top_k".
 func (TopK) Name() string { return "top_k" }
 
-// Infer gives the two results.
+// Infer returns the two results.
 func (t TopK) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ type Gather struct{}
 // Name is "gather".
 func (Gather) Name() string { return "gather" }
 
-// Infer gives the shape of the index.
+// Infer returns the shape of the index.
 func (Gather) Infer(in []Type) ([]Type, error) {
 	if len(in) != 2 || len(in[0].Shape) == 0 || in[1].DType != I32 || !sameRows(in[0].Shape, in[1].Shape) {
 		return nil, fmt.Errorf("wants x [..., N] and an i32 index [..., K], got %v", in)
@@ -93,7 +93,7 @@ type Scatter struct{ N int }
 // Name is "scatter".
 func (Scatter) Name() string { return "scatter" }
 
-// Infer gives [..., N].
+// Infer returns [..., N].
 func (s Scatter) Infer(in []Type) ([]Type, error) {
 	if len(in) != 2 || in[1].DType != I32 || len(in[0].Shape) == 0 || !in[0].Shape.Equal(in[1].Shape) || s.N < 1 {
 		return nil, fmt.Errorf("wants x and an i32 index of one shape [..., K] and rows of at least 1 element, got %v and %d", in, s.N)

@@ -49,7 +49,7 @@ type CrossEntropyGrad struct{}
 // Name is "cross_entropy_grad".
 func (CrossEntropyGrad) Name() string { return "cross_entropy_grad" }
 
-// Infer gives the type of the logits.
+// Infer returns the type of the logits.
 func (CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 5); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ type LinearCrossEntropyGrad struct {
 // Name is "linear_cross_entropy_grad".
 func (LinearCrossEntropyGrad) Name() string { return "linear_cross_entropy_grad" }
 
-// Infer gives the loss and the operands' gradients.
+// Infer returns the loss and the operands' gradients.
 func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if len(in) != 6 || l.Frozen {
 		if err := want(in, 5); err != nil {

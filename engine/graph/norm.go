@@ -73,7 +73,7 @@ type LayerNormGrad struct {
 // Name is "layer_norm_grad" or "rms_norm_grad".
 func (l LayerNormGrad) Name() string { return LayerNorm(l).Name() + "_grad" }
 
-// Infer gives the operands' shapes.
+// Infer returns the operands' shapes.
 func (l LayerNormGrad) Infer(in []Type) ([]Type, error) {
 	if len(in) != 6 {
 		if err := want(in, 5); err != nil {

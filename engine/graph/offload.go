@@ -16,7 +16,7 @@ type Fetch struct{ From, Elems int64 }
 // Name is "fetch".
 func (Fetch) Name() string { return "fetch" }
 
-// Infer gives a vector of the state's format.
+// Infer returns a vector of the state's format.
 func (f Fetch) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err

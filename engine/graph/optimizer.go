@@ -306,7 +306,7 @@ type GlobalNorm struct{}
 // Name is "global_norm".
 func (GlobalNorm) Name() string { return "global_norm" }
 
-// Infer gives a scalar.
+// Infer returns a scalar.
 func (GlobalNorm) Infer(in []Type) ([]Type, error) {
 	if len(in) == 0 {
 		return nil, fmt.Errorf("takes at least one operand")

@@ -29,7 +29,7 @@ func (p Pool2D) conv() Conv2D {
 	return Conv2D{Stride: p.Stride, Dilation: [2]int{1, 1}, Pad: p.Pad, Groups: 1}
 }
 
-// Infer gives [B,OH,OW,C].
+// Infer returns [B,OH,OW,C].
 func (p Pool2D) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ type Pool2DGrad struct {
 // Name is "max_pool2d_grad" or "avg_pool2d_grad".
 func (p Pool2DGrad) Name() string { return p.Pool.Name() + "_grad" }
 
-// Infer gives the image's type.
+// Infer returns the image's type.
 func (p Pool2DGrad) Infer(in []Type) ([]Type, error) {
 	n := 1
 	if p.Pool.Kind == PoolMax {

@@ -15,7 +15,7 @@ type Relate struct{ From, To int }
 // Name is "relate".
 func (Relate) Name() string { return "relate" }
 
-// Infer gives the type of p.
+// Infer returns the type of p.
 func (r Relate) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 3); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ type RelateGrad Relate
 // Name is "relate_grad".
 func (RelateGrad) Name() string { return "relate_grad" }
 
-// Infer gives the types of p and q.
+// Infer returns the types of p and q.
 func (r RelateGrad) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 4); err != nil {
 		return nil, err

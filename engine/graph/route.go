@@ -25,7 +25,7 @@ func (r Route) Rows(n, k int) int {
 	return n * k
 }
 
-// Infer gives the four results.
+// Infer returns the four results.
 func (r Route) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ type Dispatch struct{ Weighted bool }
 // Name is "moe_dispatch".
 func (Dispatch) Name() string { return "moe_dispatch" }
 
-// Infer gives [R,D].
+// Infer returns [R,D].
 func (d Dispatch) Infer(in []Type) ([]Type, error) {
 	if len(in) < 3 || len(in[0].Shape) != 2 {
 		return nil, fmt.Errorf("wants tokens [N,D] and a routing, got %v", in)
@@ -122,7 +122,7 @@ type Combine struct{ Weighted bool }
 // Name is "moe_combine".
 func (Combine) Name() string { return "moe_combine" }
 
-// Infer gives [N,D].
+// Infer returns [N,D].
 func (c Combine) Infer(in []Type) ([]Type, error) {
 	if len(in) < 3 || len(in[0].Shape) != 2 {
 		return nil, fmt.Errorf("wants rows [R,D] and a routing, got %v", in)
@@ -163,7 +163,7 @@ type RoutedDot struct{}
 // Name is "moe_dot".
 func (RoutedDot) Name() string { return "moe_dot" }
 
-// Infer gives [N,K].
+// Infer returns [N,K].
 func (RoutedDot) Infer(in []Type) ([]Type, error) {
 	if len(in) != 3 || in[2].DType != I32 || len(in[0].Shape) != 2 || len(in[1].Shape) != 2 || len(in[2].Shape) != 2 ||
 		in[0].Shape[1] != in[1].Shape[1] || in[0].Shape[0] != in[2].Shape[0] {

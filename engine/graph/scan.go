@@ -21,7 +21,7 @@ func (SelectiveScan) Name() string { return "selective_scan" }
 // Chunks is how many states are kept for t steps.
 func (s SelectiveScan) Chunks(t int) int { return (t + s.Chunk - 1) / s.Chunk }
 
-// Infer gives y and the states.
+// Infer returns y and the states.
 func (s SelectiveScan) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 6); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ type SelectiveScanGrad SelectiveScan
 // Name is "selective_scan_grad".
 func (SelectiveScanGrad) Name() string { return "selective_scan_grad" }
 
-// Infer gives the operands' types.
+// Infer returns the operands' types.
 func (s SelectiveScanGrad) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 8); err != nil {
 		return nil, err

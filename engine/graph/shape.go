@@ -11,7 +11,7 @@ type Constant struct{ V float64 }
 // Name is "const".
 func (Constant) Name() string { return "const" }
 
-// Infer gives a float32 scalar.
+// Infer returns a float32 scalar.
 func (Constant) Infer(in []Type) ([]Type, error) {
 	if len(in) != 0 {
 		return nil, fmt.Errorf("takes no operands, got %d", len(in))
@@ -222,7 +222,7 @@ func (w SliceWrite) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-// Grad gives zeros where the part is, and the part.
+// Grad returns zeros where the part is, and the part.
 func (w SliceWrite) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
 	part := b.emit1(w.Slice, dout[0])
 	zeros := b.BroadcastTo(b.Scalar(0), part.Shape()...)

@@ -98,7 +98,7 @@ func TestFuseStep(t *testing.T) {
 	}
 }
 
-// loaded gives a program inputs to run on.
+// loaded loads a program with inputs to run on.
 func (s neox) loaded(tb testing.TB, p *engine.Program, workers int) *engine.Executable {
 	tb.Helper()
 	r, err := p.Load(backend.CPU(workers))

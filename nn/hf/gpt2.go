@@ -45,7 +45,7 @@ func (m GPT2) Sizes() (tables, blocks float64) {
 
 func (m GPT2) init() graph.Init { return graph.Normal(m.InitStd) }
 
-// initProjection gives smaller initial weights to layers whose results are added to the
+// initProjection returns smaller initial weights for layers whose results are added to the
 // residual stream, by the number of additions (ibid. section 2.3).
 func (m GPT2) initProjection() graph.Init {
 	return graph.Normal(m.InitStd / math.Sqrt(2*float64(m.Layers)))

@@ -28,10 +28,10 @@ import (
 
 // Device runs functions.
 type Device interface {
-	// Name is what messages call the device.
+	// Name is the device's name in messages.
 	Name() string
-	// Run computes f once. in gives each input and state its elements, which
-	// its element type holds exactly; the result gives each output its elements.
+	// Run computes f once. in has the elements of each input and state, which its element
+	// type holds exactly; the result has the elements of each output.
 	Run(f *graph.Func, in map[string][]float64) (map[string][]float64, error)
 }
 
@@ -41,10 +41,10 @@ type Case struct {
 	Func *graph.Func
 	In   map[string][]float64
 	Tol  Tolerance
-	// Twin, when set, is a function that must give bit for bit the outputs of
-	// Func on the same device: the plain form of a fused one.
+	// Twin, when set, is a function that must give the outputs of Func bit for bit on the
+	// same device: the plain form of a fused one.
 	Twin *graph.Func
-	// Want are the right outputs where they come from elsewhere; nil means those of
+	// Want are the right outputs if they come from elsewhere; nil means those of
 	// engine/ref.
 	Want map[string][]float64
 	// Rounded compares with the reference that rounds every intermediate
@@ -52,7 +52,7 @@ type Case struct {
 	Rounded bool
 }
 
-// Run checks the whole table on dev, one subtest a case.
+// Run checks the whole table on dev, one subtest per case.
 func Run(t *testing.T, dev Device) {
 	for _, c := range Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func Check(dev Device, c Case) error {
 	return errors.Join(bad...)
 }
 
-// same checks that the twin gives the bits of got.
+// same checks that the twin gives the same bits as got.
 func same(dev Device, c Case, got map[string][]float64) error {
 	twin, err := dev.Run(c.Twin, c.In)
 	if err != nil {

@@ -39,7 +39,7 @@ func (r reference) Run(f *graph.Func, in map[string][]float64) (map[string][]flo
 	return res.Outputs, nil
 }
 
-// The reference, rounding as a device must, is within every tolerance.
+// The reference, rounding as devices must, is within every tolerance.
 func TestReference(t *testing.T) { conformance.Run(t, reference{}) }
 
 // spoil puts one element off by 1 % (6 % in the 16-bit formats). It is the

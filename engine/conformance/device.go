@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// On is a backend as the suite's device, with programs compiled for it. The
-// passes so named are left out.
+// On returns a backend as a device of the suite, with programs compiled for it, leaving
+// out the named passes.
 func On(b engine.Backend, without ...string) Device { return loaded{b, without} }
 
 type loaded struct {
@@ -50,7 +50,7 @@ func (d loaded) Run(f *graph.Func, in map[string][]float64) (out map[string][]fl
 			if err := x.SetState(t); err != nil {
 				return nil, err
 			}
-		} // else nothing reads it
+		} // otherwise nothing reads it
 	}
 	if err := x.Run(f.Name, 0); err != nil {
 		return nil, err

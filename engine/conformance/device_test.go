@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// The CPU with all its kernels: each operation alone, then as the passes leave it.
+// The CPU with all its kernels: each operation alone, then with the passes applied.
 func TestCPU(t *testing.T) {
 	t.Cleanup(func() {
 		if err := cpu.Configure(os.Getenv("SNUG_CPU_ISA")); err != nil {
@@ -38,7 +38,8 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// With BFMMLA and without it all results are the same bits: checkpoints name both alike.
+// All results have the same bits with and without BFMMLA: checkpoints use one name for
+// both.
 func TestQuads(t *testing.T) {
 	if !isa.Runs(isa.NEONBFMMLA) {
 		t.Skip("this processor has no BFMMLA")

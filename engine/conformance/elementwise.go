@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// fnRule is what a scalar function is tested with.
+// fnRule says how a scalar function is tested.
 type fnRule struct {
 	tol    Tolerance
 	lo, hi float64 // range of the operands
@@ -116,9 +116,9 @@ func (t *table) selects(name string, d graph.DType, op graph.Elementwise) {
 	}
 }
 
-// specials are zeros, the ends of the range, infinities and NaN: a kernel must not
-// hide what a lost gradient looks like. Functions that multiply infinity by zero
-// inside are spared the infinities.
+// specials are zeros, the ends of the range, infinities and NaN: a kernel must not hide
+// what a lost gradient looks like. Functions that multiply infinity by zero internally
+// are spared the infinities.
 func (t *table) specials(fn graph.Fn, r fnRule) {
 	x := []float64{0, 1, -1, 0x1p-126, -0x1p-126, 0x1p60, -0x1p60, math.NaN(), 30, -30, 90, -90}
 	switch fn {

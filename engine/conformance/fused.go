@@ -6,8 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// pair adds a case whose function must give bit for bit the outputs of its
-// plain form.
+// pair adds a case whose function must give the outputs of its plain form bit for bit.
 func (t *table) pair(name string, tol Tolerance, fused, plain func(m *maker)) {
 	m := newMaker(name)
 	plain(m)
@@ -87,7 +86,7 @@ func (t *table) fused() {
 			t.pair(fmt.Sprintf("matmul_body/%v/%s", d, n), tol,
 				func(m *maker) {
 					a, b := factors(m)
-					in := operands(m, a) // a stands for the product
+					in := operands(m, a) // a stands for the matmul
 					m.outputs(m.Emit(graph.MatMul{TransB: true, Body: body}, append([]*graph.Value{a, b}, in[1:]...)...)...)
 				},
 				func(m *maker) {
@@ -98,7 +97,7 @@ func (t *table) fused() {
 	}
 }
 
-// mapped are products whose operands go through functions as they are read.
+// mapped adds matmuls whose operands go through functions as they are read.
 func (t *table) mapped() {
 	for _, d := range floats {
 		for _, s := range [][3]int{{5, 7, 6}, {37, 50, 65}, {130, 97, 70}, {8, 40, 1100}} { // M, N, K
@@ -157,8 +156,8 @@ func (t *table) random() {
 	}
 }
 
-// fusedSums are bodies with sums over columns, of an instruction that is no result
-// else and of an operand.
+// fusedSums adds bodies with sums over columns, of an instruction that is not a result
+// otherwise and of an operand.
 func (t *table) fusedSums() {
 	for _, d := range floats {
 		body := &graph.Body{Inputs: 2, Results: []int{3, 2, 0}, Instrs: []graph.Instr{

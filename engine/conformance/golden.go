@@ -20,9 +20,9 @@ import (
 // is described in the README.md next to them.
 var families = []string{"dense", "norm", "activation", "attention", "loss", "convolution", "shape", "optimizer", "optimizers"}
 
-// Goldens are cases whose inputs, results and gradients PyTorch computed in
-// float64: each is a function with outputs "out.NAME" and "grad.NAME", the
-// gradients by the engine's own differentiation.
+// Goldens returns cases whose inputs, results and gradients PyTorch computed in float64:
+// each is a function with outputs "out.NAME" and "grad.NAME", the gradients by the
+// engine's own differentiation.
 func Goldens(dir string) ([]Case, error) {
 	var cases []Case
 	for _, family := range families {
@@ -112,7 +112,7 @@ func readFamily(path string) (cases []Case, err error) {
 	return cases, nil
 }
 
-// read takes the tensors of g from file.
+// read reads the tensors of g from file.
 func (g *golden) read(file *safetensors.File) error {
 	g.types, g.data = map[string]graph.Type{}, map[string][]float64{}
 	prefix := g.Op + "." + g.Case + "."
@@ -186,7 +186,7 @@ type goldenMaker struct {
 
 func (m *goldenMaker) has(name string) bool { return m.data["in."+name] != nil }
 
-// arg is the input called name.
+// arg returns the input called name.
 func (m *goldenMaker) arg(name string) *graph.Value {
 	t, ok := m.types["in."+name]
 	if !ok {
@@ -196,7 +196,7 @@ func (m *goldenMaker) arg(name string) *graph.Value {
 	return m.Input(name, t)
 }
 
-// constant is an input that the golden does not have.
+// constant returns an input that the golden does not have.
 func (m *goldenMaker) constant(name string, c float64, dims ...int) *graph.Value {
 	return m.input(name, graph.T(graph.F32, dims...), func() float64 { return c })
 }
@@ -204,7 +204,7 @@ func (m *goldenMaker) constant(name string, c float64, dims ...int) *graph.Value
 // out names a result.
 func (m *goldenMaker) out(name string, v *graph.Value) { m.Output("out."+name, v) }
 
-// gradients appends the gradient of every input that the golden has one for.
+// gradients appends the gradient of every input for which the golden has one.
 func (m *goldenMaker) gradients() {
 	var loss *graph.Value
 	for _, o := range m.F.Outputs {

@@ -173,7 +173,7 @@ func reduction(kind graph.ReduceKind) func(m *goldenMaker) {
 	}
 }
 
-// affine are the scale and shift of a norm: 1 and 0 where the golden has none.
+// affine are the scale and shift of a norm: 1 and 0 if the golden has none.
 func (m *goldenMaker) affine(x *graph.Value) (gamma, beta *graph.Value) {
 	if m.has("weight") {
 		return m.arg("weight"), m.arg("bias")
@@ -181,7 +181,7 @@ func (m *goldenMaker) affine(x *graph.Value) (gamma, beta *graph.Value) {
 	return m.constant("weight", 1, x.Shape().Last()), m.constant("bias", 0, x.Shape().Last())
 }
 
-// along applies a function of the last dimension to another one.
+// along applies a function of the last dimension along another one.
 func (m *goldenMaker) along(axis int, x *graph.Value, fn func(x *graph.Value) *graph.Value) *graph.Value {
 	rank := len(x.Shape())
 	if axis < 0 || axis == rank-1 {
@@ -195,7 +195,7 @@ func (m *goldenMaker) along(axis int, x *graph.Value, fn func(x *graph.Value) *g
 	return m.Transpose(fn(m.Transpose(x, perm...)), perm...)
 }
 
-// headsLast brings [B,H,T,K] into [B,T,H*K], headsFirst back.
+// headsLast turns [B,H,T,K] into [B,T,H*K], headsFirst turns it back.
 func (m *goldenMaker) headsLast(x *graph.Value) *graph.Value {
 	s := x.Shape()
 	return m.Reshape(m.Transpose(x, 0, 2, 1, 3), s[0], s[2], s[1]*s[3])
@@ -240,7 +240,7 @@ func (m *goldenMaker) meanLoss(loss func(labels, weights *graph.Value) *graph.Va
 	m.out("loss", m.Div(loss(labels, weights), sum))
 }
 
-// clip is the factor that brings a norm down to limit, as PyTorch has it.
+// clip is the factor that brings a norm down to limit, as in PyTorch.
 func (m *goldenMaker) clip(norm *graph.Value, limit float64) *graph.Value {
 	return m.MinC(m.Div(m.Scalar(limit), m.AddC(norm, 1e-6)), 1)
 }
@@ -301,9 +301,9 @@ func goldenAdamW(m *goldenMaker) {
 	}
 }
 
-// goldenSteps makes all updates of one tensor, whose gradients are sums of two inputs.
-// A moment near the place where two codes meet may get the other one, which changes
-// its updates by a hundredth.
+// goldenSteps makes all updates of one tensor, whose gradients are sums of two inputs. A
+// moment near the boundary of two codes may get the other one, which changes its updates
+// by a hundredth.
 func goldenSteps(m *goldenMaker) {
 	a := m.Attrs
 	typ := m.types["in.w"]

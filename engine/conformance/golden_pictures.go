@@ -52,8 +52,8 @@ func (m *goldenMaker) bias() *graph.Value {
 	return nil
 }
 
-// last brings channels [B,C,...] to the end, first back to the second place;
-// rows [B,C] are as they are.
+// last moves channels [B,C,...] to the end, first moves them back to the second place;
+// rows [B,C] stay as they are.
 func (m *goldenMaker) last(x *graph.Value) *graph.Value {
 	if len(x.Shape()) == 2 {
 		return x

@@ -24,8 +24,8 @@ func (exact) Run(f *graph.Func, in map[string][]float64) (map[string][]float64, 
 	return res.Outputs, nil
 }
 
-// In float64 the reference gives PyTorch's float64 results to the last bit of
-// the float32 they are stored in.
+// In float64 the reference gives PyTorch's float64 results to the last bit of the float32
+// that they are stored in.
 func TestGoldensExact(t *testing.T) {
 	cases, err := conformance.Goldens(goldens)
 	if err != nil {
@@ -48,5 +48,5 @@ func TestGoldensExact(t *testing.T) {
 	}
 }
 
-// Rounding every result to float32, it is within the tolerance for devices.
+// If it rounds every result to float32, it is within the tolerance for devices.
 func TestGoldensRounded(t *testing.T) { conformance.RunGoldens(t, reference{}, goldens) }

@@ -48,7 +48,8 @@ func (t *table) crossEntropy(d graph.DType, rows, vocab int) {
 	})
 }
 
-// linearCrossEntropy has h in format d and w, which may only be stored in it, in stored.
+// linearCrossEntropy has h in format d and w, which may merely be stored in it, in format
+// stored.
 func (t *table) linearCrossEntropy(d, stored graph.DType, rows, width, vocab, chunk int) {
 	operands := func(m *maker) []*graph.Value {
 		h, w := m.normal("h", d, rows, width), m.normal("w", stored, vocab, width)

@@ -15,7 +15,7 @@ var floats = []graph.DType{graph.F32, graph.BF16, graph.F16}
 // table collects cases.
 type table struct{ cases []Case }
 
-// Cases are all cases, by operation.
+// Cases returns all cases, by operation.
 func Cases() []Case {
 	var t table
 	t.elementwise()
@@ -41,8 +41,8 @@ func Cases() []Case {
 	return t.cases
 }
 
-// add makes a case of what build appends to an empty function and names as
-// outputs. A mistake in a build is a mistake in this package: it panics.
+// add makes a case from what build appends to an empty function and names as outputs. A
+// mistake in a build is a mistake in this package, so it panics.
 func (t *table) add(name string, tol Tolerance, build func(m *maker)) *Case {
 	m := newMaker(name)
 	build(m)
@@ -80,8 +80,8 @@ func (m *maker) state(name string, t graph.Type, gen func() float64) *graph.Valu
 }
 
 // quantized is a state of a quantized format. Its elements are given before they are
-// quantized, which is for those that read the case: what was decoded need not become the
-// same codes.
+// quantized, for the readers of the case: decoded elements need not become the same codes
+// again.
 func (m *maker) quantized(name string, d graph.DType, dims ...int) *graph.Value {
 	return m.state(name, graph.T(d, dims...), func() float64 { return float64(float32(m.rng.NormFloat64())) })
 }

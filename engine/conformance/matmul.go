@@ -37,7 +37,7 @@ func (t *table) matmuls() {
 	}
 }
 
-// storedMatmuls have a weight that is stored in another format.
+// storedMatmuls adds matmuls with a weight that is stored in another format.
 func (t *table) storedMatmuls() {
 	for trans := range 2 {
 		op := graph.MatMul{TransB: trans != 0}
@@ -51,7 +51,8 @@ func (t *table) storedMatmuls() {
 	}
 }
 
-// quantizedMatmuls have a weight of 4 or 8 bits, whose blocks end within rows or with them.
+// quantizedMatmuls adds matmuls with a weight of 4 or 8 bits, whose blocks end within rows
+// or with them.
 func (t *table) quantizedMatmuls() {
 	for _, d := range []graph.DType{graph.NF4, graph.Int8} {
 		for _, s := range [][3]int{{1, 1, 1}, {5, 33, 7}, {37, 50, 65}, {130, 96, 192}, {8, 40, 1100}, {3, 700, 64}, {70, 65, 63}} {
@@ -151,7 +152,7 @@ func (t *table) embeddings() {
 				dy, ids := m.normal("dy", d, 66, 19), m.ints("ids", 0, vocab-1, 66)
 				start := m.normal("start", graph.F32, vocab, 19)
 				sum := m.Emit(op, dy, ids, start)[0]
-				// A temporary, whose place the sums may take.
+				// A temporary, which the sums may overwrite.
 				m.outputs(sum, m.MulC(m.Emit(op, dy, ids, m.MulC(start, 2))[0], 0.5))
 			})
 			t.add(fmt.Sprintf("embedding_grad/%v/%d_accumulate", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 132/vocab}, func(m *maker) {

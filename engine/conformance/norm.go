@@ -25,7 +25,7 @@ func (t *table) norms() {
 			m.outputs(m.Emit(graph.SoftmaxGrad{}, y, m.normal("dy", graph.F32, s...))...)
 		})
 	}
-	// A mean far from zero: the deviations are what counts.
+	// A mean far from zero: only the deviations count.
 	t.add("layer_norm/offset", Tolerance{Ulps: 4, Terms: 64, Abs: 2e-5}, func(m *maker) {
 		x := m.input("x", graph.T(graph.F32, 3, 64), func() float64 { return 100 + m.rng.NormFloat64() })
 		m.outputs(m.LayerNorm(x, m.normal("gamma", graph.F32, 64), m.normal("beta", graph.F32, 64), 1e-12))
@@ -58,7 +58,7 @@ func (t *table) layerNorm(op graph.LayerNorm, d graph.DType, s graph.Shape) {
 	}
 	name = graph.LayerNormGrad(op).Name() + name[len(op.Name()):]
 	t.add(name, tol, func(m *maker) { m.outputs(m.Emit(graph.LayerNormGrad(op), gradient(m)...)...) })
-	// What is added to dx gives the bits of a separate addition.
+	// Adding to dx gives the same bits as a separate addition.
 	tol.Inner, tol.InnerDType = 2, d
 	t.pair(name+"_added", tol, func(m *maker) {
 		m.outputs(m.Emit(graph.LayerNormGrad(op), append(gradient(m), m.normal("around", d, s...))...)...)

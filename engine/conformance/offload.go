@@ -11,10 +11,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Offload checks that a device that keeps the states of an optimizer in the host's memory computes
-// the same bits as with them in its own: over three updates of weights that are cut into several
-// windows, of a part of a window, of one, and of none. Updates are clipped, or each weight is
-// updated as its gradient becomes known.
+// Offload checks that a device that keeps an optimizer's states in the host's memory computes the
+// same bits as with the states in its own memory: over three updates of weights that are cut into
+// several windows, of a part of a window, of one, and of none. Updates are clipped, or each
+// weight is updated as its gradient becomes known.
 func Offload(on engine.Backend, o engine.Optimizer, accumulation int) error {
 	training := engine.Training{Accumulation: accumulation, Optimizer: o, Model: quadratic}
 	whole, err := update(on, training)
@@ -53,7 +53,7 @@ func Offload(on engine.Backend, o engine.Optimizer, accumulation int) error {
 	return nil
 }
 
-// quadratic is a model whose gradients are known at once.
+// quadratic is a model whose gradients are simple to derive.
 func quadratic(b *graph.Builder, _ engine.Mode) engine.Objective {
 	var sum *graph.Value
 	for _, w := range []struct {
@@ -136,11 +136,11 @@ func onceBy(x *engine.Executable, accumulation int, scale, lr float32, run func(
 	return x.Sync()
 }
 
-// followed runs another update whose micro-batches are followed: every gradient begins and then ends, once,
-// and when it ends it is what the run leaves.
+// followed runs another update whose micro-batches are watched: every gradient begins and then
+// ends, once, and when it ends it has its final value.
 func followed(whole, x *engine.Executable) error {
 	if x.Program().Func(engine.FuncUpdate) == nil {
-		return nil // one function, of which nobody exchanges gradients
+		return nil // one function, whose gradients are not exchanged
 	}
 	const accumulation = 2
 	read := func(name string) ([]byte, error) {
@@ -199,7 +199,7 @@ func followed(whole, x *engine.Executable) error {
 	if err != nil {
 		return err
 	}
-	for _, scale := range []float32{.2, .3} { // guarded has run the first on x alone
+	for _, scale := range []float32{.2, .3} { // guarded has run the first on x only
 		if err := once(whole, accumulation, scale, 1e-2); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func sameStates(a, b *engine.Executable) error {
 }
 
 // guarded runs another update node by node, and one whose states are read as they were before
-// it, as a checkpoint is.
+// it, like a checkpoint does.
 func guarded(whole, x *engine.Executable) error {
 	accumulation := 1
 	if x.Program().Func(engine.FuncUpdate) != nil {
@@ -285,7 +285,7 @@ func guarded(whole, x *engine.Executable) error {
 	return nil
 }
 
-// Offloadable are optimizers whose states can be offloaded, in all formats.
+// Offloadable returns optimizers whose states can be offloaded, in all formats.
 func Offloadable() (list []engine.Optimizer) {
 	for _, rule := range []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion} {
 		for _, mode := range []graph.RoundingMode{graph.Exact, graph.Stochastic, graph.Compensated} {

@@ -8,8 +8,9 @@ import (
 )
 
 // OffloadActivations checks that a device that keeps activations in the host's memory until the
-// backward half reads them computes the same bits as with them in its own, over three updates: as
-// many as can be, and some. With optimizer, its states are there too.
+// backward half reads them computes the same bits as with them in its own memory, over three
+// updates: with as many as possible there, and with some. With optimizer, its states are there
+// too.
 func OffloadActivations(on engine.Backend, accumulation int, low graph.DType, optimizer bool) error {
 	o := engine.Optimizer{Beta1: .9, Beta2: .99, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1}
 	training := engine.Training{Accumulation: accumulation, Optimizer: o, Model: layered}
@@ -44,7 +45,7 @@ func awayWithin(on engine.Backend, training engine.Training, whole *engine.Execu
 	if used := x.ArenaUsed(); used != l.Bytes {
 		return fmt.Errorf("%d bytes of the arena are used, the plan has %d", used, l.Bytes)
 	}
-	// With one micro-batch an update, all gradients are what stands at the peak.
+	// With one micro-batch per update, all gradients are live at the peak.
 	if temps := whole.Program().Layout.Temps.Bytes; l.Activations == 0 || training.Accumulation > 1 && l.Temps.Bytes >= temps {
 		return fmt.Errorf("%d bytes of activations are in the host's memory, temporaries take %d, %d before", l.Activations, l.Temps.Bytes, temps)
 	}

@@ -26,7 +26,7 @@ func TestOffloadOnReferenceDevice(t *testing.T) {
 	}
 }
 
-// The same of activations, alone and with the states.
+// The same for activations, alone and with the states.
 func TestOffloadActivationsOnReferenceDevice(t *testing.T) {
 	for accumulation, low := range map[int]graph.DType{1: graph.F32, 2: graph.BF16} {
 		if err := conformance.OffloadActivations(refdevice.Backend{}, accumulation, low, accumulation == 1); err != nil {

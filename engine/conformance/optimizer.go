@@ -106,7 +106,7 @@ func (t *table) sgd(op graph.SGD, ok float64, dims []int) {
 	})
 }
 
-// lion makes two steps. Gradients are large or zero, so that no rounding turns a sign.
+// lion makes two steps. Gradients are large or zero, so that no rounding flips a sign.
 func (t *table) lion(op graph.Lion, ok float64, dims []int) {
 	t.add(stepName("lion", dims, op.WeightDecay, ok, op.ZeroGrad), Tolerance{Ulps: 8, Abs: 0x1p-22}, func(m *maker) {
 		typ := graph.T(graph.F32, dims...)

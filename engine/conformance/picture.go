@@ -55,7 +55,7 @@ func (t *table) pictures() {
 			}
 		}
 	}
-	// A mean far from zero: the deviations are what counts.
+	// A mean far from zero: only the deviations count.
 	t.add("batch_norm/offset", Tolerance{Ulps: 4, Terms: 64, Abs: 2e-5}, func(m *maker) {
 		x := m.input("x", graph.T(graph.F32, 600, 3), func() float64 { return 100 + m.rng.NormFloat64() })
 		m.outputs(m.Emit(graph.ChannelNorm{Eps: 1e-5}, x, m.normal("gamma", graph.F32, 3), m.normal("beta", graph.F32, 3))...)
@@ -138,7 +138,7 @@ func (t *table) channelNorm(op graph.ChannelNorm, d graph.DType, s graph.Shape) 
 	}
 	tol := Tolerance{Ulps: 4, Terms: terms}
 	if terms < 5 {
-		tol.Abs = 1e-3 // deviations that cancel to nothing, divided by next to nothing
+		tol.Abs = 1e-3 // deviations that cancel to almost nothing, divided by almost nothing
 	}
 	t.add(op.Name()+name, tol, func(m *maker) {
 		m.outputs(m.Emit(op, m.normal("x", d, s...), m.normal("gamma", graph.F32, s.Last()), m.normal("beta", graph.F32, s.Last()))...)

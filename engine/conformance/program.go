@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// programs are functions that test not an operation but the placement of values:
-// several names for one value, outputs that nothing computes, states that are
-// read, written and read again.
+// programs adds functions that test the placement of values rather than an operation:
+// several names for one value, outputs that nothing computes, states that are read,
+// written and read again.
 func (t *table) programs() {
 	x := func(m *maker) *graph.Value { return m.normal("x", graph.F32, 3, 5) }
 	s := func(m *maker) *graph.Value { return m.state("s", graph.T(graph.F32, 3, 5), m.rng.NormFloat64) }
@@ -32,7 +32,7 @@ func (t *table) programs() {
 	add("state_is_output", func(m *maker) { m.outputs(s(m)) })
 	add("view_of_state_is_output", func(m *maker) { m.outputs(m.Reshape(s(m), 15)) })
 	add("view_of_version_is_output", func(m *maker) { m.outputs(m.Reshape(m.Accumulate(s(m), x(m)), 15)) })
-	add("old_version", func(m *maker) { // what was read before the write keeps the old elements
+	add("old_version", func(m *maker) { // values computed before the write keep the old elements
 		was := s(m)
 		twice := m.MulC(was, 2)
 		now := m.Assign(was, x(m))
@@ -48,13 +48,13 @@ func (t *table) programs() {
 		sum := m.Sum(m.Reshape(was, 15))
 		m.outputs(sum, m.Assign(was, x(m)))
 	})
-	add("swap", func(m *maker) { // each state takes what the other had
+	add("swap", func(m *maker) { // each state takes the other's old elements
 		a := s(m)
 		b := m.state("b", graph.T(graph.F32, 3, 5), m.rng.NormFloat64)
 		hold := m.Apply(graph.FnCopy, a)
 		m.outputs(m.Assign(a, b), m.Assign(b, hold))
 	})
-	add("long_lived", func(m *maker) { // the first value is needed after many others came and went
+	add("long_lived", func(m *maker) { // the first value is needed after many others have come and gone
 		first := m.Neg(x(m))
 		y := first
 		for range 20 {

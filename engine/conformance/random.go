@@ -7,12 +7,12 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// randomPrograms are many operations in a row with states that are read,
-// viewed and written in between: what passes, placement and scheduling must
-// not disturb. All values are 4x6 matrices or views of them.
+// randomPrograms adds long sequences of operations with states that are read, viewed and
+// written in between, which passes, placement and scheduling must not disturb. All values
+// are 4x6 matrices or views of them.
 func (t *table) randomPrograms() {
 	for i := range 150 {
-		// Errors pass through many operations, each tame in itself.
+		// Errors accumulate over many operations, each well behaved.
 		t.add(fmt.Sprintf("random/%d", i), Tolerance{Ulps: 64, Terms: 10_000}, func(m *maker) {
 			p := &randomProgram{maker: m}
 			p.build(5 + i%40)
@@ -23,7 +23,7 @@ func (t *table) randomPrograms() {
 type randomProgram struct {
 	*maker
 	states []*graph.Value // current versions
-	pool   []*graph.Value // what may be read
+	pool   []*graph.Value // values that may be read
 }
 
 var (
@@ -52,7 +52,7 @@ func (p *randomProgram) build(nodes int) {
 	}
 }
 
-// pick is a value as a matrix, half of the time through a view of another shape.
+// pick returns a value as a matrix, half of the time through a view of another shape.
 func (p *randomProgram) pick() *graph.Value {
 	v := p.pool[p.rng.IntN(len(p.pool))]
 	if p.rng.IntN(2) == 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// relations are the operations on pairs of positions, and what ends gradients.
+// relations adds the operations on pairs of positions, and those that stop gradients.
 func (t *table) relations() {
 	for _, s := range []graph.Shape{{1, 1, 1}, {2, 7, 5}, {3, 40, 33}, {1, 70, 300}} {
 		typ := graph.Type{DType: graph.F32, Shape: s}

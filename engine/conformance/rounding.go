@@ -13,7 +13,7 @@ func (t *table) roundings() {
 		name string
 		graph.Rounding
 	}{
-		{"exact", graph.Rounding{}}, // of gradients in 16 bits alone: the others are in optimizer.go
+		{"exact", graph.Rounding{}}, // only gradients in 16 bits: the others are in optimizer.go
 		{"stochastic", graph.Rounding{Mode: graph.Stochastic, Seed: 1<<40 | 7, Stream: graph.WeightStream("w")}},
 		{"compensated", graph.Rounding{Mode: graph.Compensated}},
 	} {
@@ -31,13 +31,13 @@ func (t *table) roundings() {
 						continue
 					}
 					name := fmt.Sprintf("%s/%s/%v/ok%v", op.Name(), r.name, graph.Shape(dims), ok)
-					// A result next to where the rounding changes may go the other way: a
-					// weight in 16 bits is then a unit off.
+					// A result next to a rounding boundary may go the other way: a 16-bit
+					// weight is then one unit off.
 					t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-18}, func(m *maker) {
 						y := m.step(op, graph.F32, dims, ok)
 						m.outputs(y[0])
 					})
-					if _, none := op.(graph.SGD); !none || ok > 0 { // it gives more than the weight
+					if _, none := op.(graph.SGD); !none || ok > 0 { // it has results other than the weight
 						t.add(name+"_states", Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
 							y, n := m.step(op, graph.F32, dims, ok), op.States()
 							if r.Mode == graph.Compensated {
@@ -47,7 +47,7 @@ func (t *table) roundings() {
 							m.outputs(y[1:]...)
 						})
 					}
-					if r.Mode == graph.Compensated { // what is kept makes up for what is not
+					if r.Mode == graph.Compensated { // what is kept compensates for what is not
 						t.add(name+"_sum", Tolerance{Ulps: 0x1p7, Abs: 0x1p-20}, func(m *maker) {
 							y := m.step(op, graph.F32, dims, ok)
 							m.outputs(m.Add(m.Cast(y[0], graph.F32), m.Cast(y[op.States()], graph.F32)))
@@ -59,7 +59,7 @@ func (t *table) roundings() {
 		if r.Mode == graph.Exact {
 			continue
 		}
-		// Steps of a power of two are exact in float32, so that every device must round
+		// Steps that are powers of two are exact in float32, so every device must round
 		// them alike: 1 + 2^-10 is an eighth of the way to the next number of 16 bits.
 		op := graph.Lion{Beta1: 0.9, Beta2: 0.99, LRScale: 1, Round: r.Rounding}
 		t.add("lion/"+r.name+"/exact", Tolerance{}, func(m *maker) {
@@ -86,7 +86,7 @@ func (t *table) narrowGradient(op graph.Optimizer, mode graph.RoundingMode, name
 		t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-18}, func(m *maker) { m.outputs(m.step(op, graph.BF16, dims, ok)[0]) })
 	}
 	if _, none := op.(graph.SGD); none && ok == 0 && mode != graph.Exact {
-		return // it gives nothing but the weight
+		return // its only result is the weight
 	}
 	t.add(name+"_states", tolerance, func(m *maker) {
 		y := m.step(op, graph.BF16, dims, ok)
@@ -101,8 +101,8 @@ func (t *table) narrowGradient(op graph.Optimizer, mode graph.RoundingMode, name
 	})
 }
 
-// accumulators are states in 16 bits that are added to and rounded at random: of sums that are
-// exact in float32, every device must give the same bits.
+// accumulators adds 16-bit states that are added to with stochastic rounding: for sums that
+// are exact in float32, every device must give the same bits.
 func (t *table) accumulators() {
 	for _, d := range floats {
 		for _, dims := range [][]int{{1}, {7}, {5, 1031}} {
@@ -130,7 +130,7 @@ func (t *table) accumulators() {
 	})
 }
 
-// rest is the state that a rounding has.
+// rest returns the state that a rounding has.
 func (m *maker) rest(r graph.Rounding, w graph.Type) []*graph.Value {
 	if r.Mode != graph.Compensated {
 		return nil
@@ -138,7 +138,7 @@ func (m *maker) rest(r graph.Rounding, w graph.Type) []*graph.Value {
 	return []*graph.Value{m.state("rest", w.With(graph.BF16), func() float64 { return 0x1p-14 * math.Round(16*m.rng.NormFloat64()) })}
 }
 
-// scalars are those of a step.
+// scalars returns the scalars of a step.
 func (m *maker) scalars(op graph.Optimizer, lr, scale, t, ok float64) []*graph.Value {
 	s := []*graph.Value{m.scalar("lr", lr), m.scalar("gscale", scale)}
 	counted := true
@@ -151,10 +151,10 @@ func (m *maker) scalars(op graph.Optimizer, lr, scale, t, ok float64) []*graph.V
 	if counted {
 		s = append(s, m.scalar(fmt.Sprint("t", t), t))
 	}
-	return append(s, m.scalar(fmt.Sprint("ok", t), ok)) // another value, or steps of one weight would share a launch
+	return append(s, m.scalar(fmt.Sprint("ok", t), ok)) // a distinct value, or steps of one weight would share a launch
 }
 
-// step makes one of a weight in 16 bits, or with exact rounding in float32.
+// step makes a step of a weight in 16 bits, or with exact rounding in float32.
 func (m *maker) step(op graph.Optimizer, gradient graph.DType, dims []int, ok float64) []*graph.Value {
 	typ := graph.T(graph.F32, dims...)
 	signs := func() float64 { return float64(m.rng.IntN(3)-1) * (1 + m.rng.Float64()) }

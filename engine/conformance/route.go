@@ -19,7 +19,7 @@ func (t *table) choices() {
 			}
 			for _, k := range slices.Compact([]int{1, min(3, n), n}) {
 				t.add(fmt.Sprintf("top_k/%v/%v/%d", d, s, k), Tolerance{}, func(m *maker) {
-					// Few different elements: ties are common.
+					// Few distinct elements: ties are common.
 					x := m.input("x", graph.Type{DType: d, Shape: s}, func() float64 { return float64(m.rng.IntN(40)) / 4 })
 					m.outputs(m.Emit(graph.TopK{K: k}, x)...)
 				})

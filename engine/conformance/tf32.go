@@ -7,9 +7,9 @@ import (
 )
 
 // TF32Cases are the matmuls that round their factors to TF32 ([graph.TF32Rule]), for
-// devices that do that. Rounded factors are exact in the reference too, so that the
-// bounds are those of float32; a factor that the device computes itself may be rounded to
-// a neighbor, which is 2^-10 away.
+// devices that support it. Rounded factors are exact in the reference too, so the bounds
+// are those of float32; a factor that the device computes itself may be rounded to a
+// neighbor, which is 2^-10 away.
 func TF32Cases() []Case {
 	var t table
 	sizes := [][3]int{ // M, N, K

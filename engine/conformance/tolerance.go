@@ -22,7 +22,7 @@ type Tolerance struct {
 	// format InnerDType on the way (softmax weights before they are multiplied, say).
 	Inner      float64
 	InnerDType graph.DType
-	Abs        float64 // where results near zero come from cancellation
+	Abs        float64 // for results near zero that come from cancellation
 }
 
 // ulp is the distance from 1 to the next number of d.
@@ -60,7 +60,7 @@ func (t Tolerance) allowed(d graph.DType, w, top float64) float64 {
 	switch d {
 	case graph.I32:
 		return 0
-	case graph.U8: // a number next to where two codes meet
+	case graph.U8: // a number next to the boundary of two codes
 		return 1
 	}
 	e := 0.5001*ulp(d)*math.Abs(w) + tiny(d) + t.Abs
@@ -71,7 +71,7 @@ func (t Tolerance) allowed(d graph.DType, w, top float64) float64 {
 	return e
 }
 
-// compare finds where got is farthest from want, in units of what is allowed.
+// compare finds where got is farthest from want, in units of the tolerance.
 func (t Tolerance) compare(name string, typ graph.Type, got, want []float64) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("output %s has %d elements, want %d of %v", name, len(got), len(want), typ)
@@ -99,7 +99,7 @@ func (t Tolerance) compare(name string, typ graph.Type, got, want []float64) err
 		name, typ, bad, len(want), at, got[at], want[at], math.Abs(got[at]-want[at]), t.allowed(d, want[at], top))
 }
 
-// distance is |g-w| in units of what is allowed: at most 1 is right.
+// distance is |g-w| in units of the tolerance: at most 1 is right.
 func (t Tolerance) distance(d graph.DType, g, w, top float64) float64 {
 	switch {
 	case math.IsNaN(w):

@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// An evaluation that is the best so far is saved regardless of SaveEvery, also
-// while the store is busy, and not where keep_best is off.
+// An evaluation that is the best so far is saved regardless of SaveEvery, even while the
+// store is busy, but not if keep_best is off.
 func TestBestIsSaved(t *testing.T) {
 	values := []float64{5, 3, 4, 2, 6, 7} // after updates 2, 4 ... and at the end
 	for _, tt := range []struct {
@@ -65,7 +65,7 @@ func TestBestIsSaved(t *testing.T) {
 	}
 }
 
-// A run that is stopped in an evaluation repeats it when it is resumed, and its
+// A run that is stopped during an evaluation repeats it when it is resumed, and its
 // result then belongs to the checkpoint.
 func TestBestIsSavedOnResume(t *testing.T) {
 	dir := t.TempDir()

@@ -44,8 +44,8 @@ func vectors(t rapid.TB, micro int, lengths []int) *engine.Program {
 	return p
 }
 
-// exchanged are the sums of gradients, by micro-batch and vector, as every rank has them,
-// and the bytes that all have sent.
+// exchanged returns the sums of gradients, by micro-batch and vector, as every rank has
+// them, and the bytes that all ranks sent.
 func exchanged(t rapid.TB, p *engine.Program, world int, w wire, how Sums, grads [][][]float32) (sums [][]float32, sent int64) {
 	t.Helper()
 	all := make([][][]float32, world)
@@ -93,7 +93,7 @@ func exchangeOne(g dist.Group, p *engine.Program, w wire, how Sums, grads [][][]
 		if !e.turns.has(m) {
 			continue
 		}
-		for i, x := range grads[m] { // as a run would
+		for i, x := range grads[m] { // like a run
 			name := []string{fmt.Sprint("gradient.w", i)}
 			if i == 0 {
 				copy(e.open, e.sizes)
@@ -126,7 +126,7 @@ func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
-// someGradients are those of micro-batches, by vector.
+// someGradients returns gradients of micro-batches, by vector.
 func someGradients(t *rapid.T, micro int, lengths []int) [][][]float32 {
 	elem := rapid.Custom(func(t *rapid.T) float32 {
 		return rapid.SampledFrom([]float32{1, 1e-30, 1e-42, 0, 3e30}).Draw(t, "scale") * rapid.Float32Range(-2, 2).Draw(t, "x")
@@ -146,9 +146,9 @@ func someGradients(t *rapid.T, micro int, lengths []int) [][][]float32 {
 	return grads
 }
 
-// Sums have the bits of adding micro-batches one after the other, rounded as the format
-// says, for any number of ranks; in bfloat16 they are within its rounding of float32's, and
-// half the bytes are sent.
+// Sums have the same bits as adding micro-batches one after the other, rounded as the
+// format says, for any number of ranks; in bfloat16 they are within its rounding of
+// float32's, and half the bytes are sent.
 func TestExchangeDoesNotDependOnRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.IntRange(1, 3000), 1, 4).Draw(t, "lengths")
@@ -176,8 +176,8 @@ func TestExchangeDoesNotDependOnRanks(t *testing.T) {
 	})
 }
 
-// defined is the definition of element i of a sum, what it is without rounding, and the sum
-// of magnitudes.
+// defined returns element i of a sum by its definition, its value without rounding, and the
+// sum of magnitudes.
 func defined(w wire, grads [][][]float32, v, i int) (sum float32, exact, size float64) {
 	round := func(x float32) float32 { return x }
 	if w == wire(graph.BF16) {
@@ -196,8 +196,8 @@ func defined(w wire, grads [][][]float32, v, i int) (sum float32, exact, size fl
 	return round(sum), exact, size
 }
 
-// As a tree, sums have the bits of adding up halves of halves for every power of two of ranks, also
-// where an update has fewer micro-batches than it may.
+// As a tree, sums have the same bits as adding up halves of halves for every power of two of
+// ranks, even if an update has fewer micro-batches than it may.
 func TestTreeDoesNotDependOnRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.IntRange(1, 3000), 1, 3).Draw(t, "lengths")
@@ -236,7 +236,7 @@ func TestTreeDoesNotDependOnRanks(t *testing.T) {
 	})
 }
 
-// The sums that wait are as many as a tree has levels.
+// As many sums wait as a tree has levels.
 func TestLevels(t *testing.T) {
 	for block, want := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 5: 2, 8: 3, 16: 4, 64: 6, 100: 6} {
 		if got := levels(block); got != want {
@@ -245,7 +245,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// What a number of ranks cannot add up is refused.
+// Updates that a number of ranks cannot add up are refused.
 func TestShareable(t *testing.T) {
 	for _, x := range []struct {
 		how                 Sums
@@ -279,7 +279,7 @@ func TestExchangeInHalfTheBytes(t *testing.T) {
 	for _, world := range []int{2, 3} {
 		_, full := exchanged(t, p, world, wireOf(graph.F32), Ordered, grads)
 		_, half := exchanged(t, p, world, wireOf(graph.BF16), Ordered, grads)
-		// Each micro-batch goes to the owners of shards, the sums of these to everybody.
+		// Each micro-batch goes to the owners of shards, their sums to every rank.
 		if want := 4 * 5080 * int64(world-1) * int64(4+world) / int64(world); full < want-64*int64(world) || full > want+64*int64(world) {
 			t.Errorf("%d ranks send %d bytes, want about %d", world, full, want)
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// falls is a loss that goes from one value towards another, most of the way in
-// so many updates.
+// falls is a loss that goes from one value towards another, most of the way within the
+// given number of updates.
 func falls(from, to, updates float64) func(u float64) float64 {
 	return func(u float64) float64 { return to + (from-to)*math.Exp(-3*u/updates) }
 }
@@ -170,7 +170,7 @@ var curves = []struct {
 }
 
 // Every curve is judged correctly, whatever its noise and length, and stopping and
-// resuming changes no warning.
+// resuming change no warning.
 func TestLearning(t *testing.T) {
 	for _, c := range curves {
 		for _, times := range []int64{1, 7} {

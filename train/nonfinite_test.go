@@ -33,8 +33,8 @@ func widened(t *testing.T, rows, evalRows int) *engine.Executable {
 	})
 }
 
-// A state is tried on the batch that was trained on last, also where evaluations have more rows or
-// fewer: rows without a place there are left out, extra rows there have weight 0.
+// A state is tested on the batch that was trained on last, even if evaluations have more rows or
+// fewer: rows that do not fit are left out, extra rows have weight 0.
 func TestStateIsTriedWithAnotherBatchSize(t *testing.T) {
 	for _, evalRows := range []int{3, 12, 20} {
 		for _, rate := range []float64{0.01, 1e30} {

@@ -80,10 +80,10 @@ func TestExchangeBeginsInTheBackwardHalf(t *testing.T) {
 	}
 }
 
-// A card says that the first bucket is final before it has computed the last, also while the host
-// waits to use the last, and what it says is true.
+// A card reports the first bucket as final before it has computed the last, even while the host
+// waits to use the last, and the report is true.
 func TestCardsTellWhatIsFinal(t *testing.T) {
-	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}} // whose card does everything as late as it may
+	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}} // this card does everything as late as it may
 	c, err := d.Open(0)
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestCardsTellWhatIsFinal(t *testing.T) {
 	if !slices.ContainsFunc(read(last), nonzero) {
 		t.Error("the last bucket was not computed")
 	}
-	// What nobody follows is read after it, as ever.
+	// A run that is not watched is read after it, as usual.
 	before := read(last)
 	if err := x.Run(fn, 0); err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestCardsTellWhatIsFinal(t *testing.T) {
 	if sameBits(before, read(last)) {
 		t.Error("gradients were read before the run that adds to them")
 	}
-	// An exchange that fails ends the run, whichever side it is told.
+	// An exchange that fails ends the run, whichever callback reports it.
 	for _, w := range []*engine.Watch{
 		{Begins: func([]string) error { return errBroken }, Ends: func([]string) error { return nil }},
 		{Begins: func([]string) error { return nil }, Ends: func([]string) error { return errBroken }},
@@ -231,7 +231,7 @@ func TestFailedExchangeEndsTheRun(t *testing.T) {
 	}
 }
 
-// A rank that ends by an error does not wait for others that do not come.
+// A rank that ends with an error does not wait for others that do not come.
 func TestCloseEndsACallInHand(t *testing.T) {
 	x, _ := loadWide(t)
 	g := dist.InProcess(2)[0]
@@ -250,8 +250,8 @@ func TestCloseEndsACallInHand(t *testing.T) {
 	}
 }
 
-// weightsOf are the weights that so many ranks, or one alone (0), make in two updates, and the
-// bytes that all have sent.
+// weightsOf returns the weights that the given number of ranks, or a single process (0), make
+// in two updates, and the bytes that all ranks sent.
 func weightsOf(t *testing.T, world int, how Sums, share bool) (weights []float32, sent int64) {
 	t.Helper()
 	groups := make([]dist.Group, 1)
@@ -319,9 +319,9 @@ func weightsOfRank(g dist.Group, how Sums, sharding *engine.Sharding) (weights [
 	return weights, nil
 }
 
-// The fast way sends gradients once an update, adds the micro-batches of a rank up as one
-// process alone does, and agrees with the ordered way to rounding; sharing the optimizer
-// changes no bit of it.
+// The fast way sends gradients once per update, adds up a rank's micro-batches like a
+// single process, and agrees with the ordered way up to rounding; sharing the optimizer
+// does not change a bit.
 func TestFastSums(t *testing.T) {
 	alone, _ := weightsOf(t, 0, Ordered, false)
 	one, _ := weightsOf(t, 1, Fast, false)
@@ -349,8 +349,8 @@ func TestFastSums(t *testing.T) {
 	}
 }
 
-// As a tree, powers of two of ranks have the same bits, whether they share the optimizer or not, send as
-// little as the fast way does, and agree with the ordered way to rounding.
+// As a tree, all powers of two of ranks have the same bits, whether or not they share the
+// optimizer, send as little as the fast way, and agree with the ordered way up to rounding.
 func TestTreeSums(t *testing.T) {
 	ordered, _ := weightsOf(t, 1, Ordered, false)
 	one, _ := weightsOf(t, 1, Tree, false)
@@ -388,8 +388,8 @@ func (a *alike) Next() (Update, error) {
 	return u, err
 }
 
-// Ranks drop different elements, and each micro-batch has those that it has in a run of one, whoever
-// computes it.
+// Ranks drop different elements, and each micro-batch drops the same ones as in a run of one
+// rank, whichever rank computes it.
 func TestDropoutDiffersByRank(t *testing.T) {
 	losses := func(world int, how Sums) []float32 {
 		all, errs := make([][]float32, world), make([]error, world)
@@ -441,7 +441,8 @@ func TestDropoutDiffersByRank(t *testing.T) {
 	}
 }
 
-// An update may have fewer micro-batches than there are ranks: those without wait for the others.
+// An update may have fewer micro-batches than there are ranks: those without one wait for the
+// others.
 func TestFewerMicroBatchesThanRanks(t *testing.T) {
 	run := func(world int, how Sums) []float32 {
 		all, errs := make([][]float32, world), make([]error, world)

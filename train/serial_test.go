@@ -122,8 +122,8 @@ func TestSerialFormRefuses(t *testing.T) {
 		one := b[head+1:][:1+1+1+5+8+4+1+1] // number, Flag, Count, Small, Loss, Score, Losses, Rows
 		return slices.Concat(b[:head], []byte{2}, one, one)
 	}), "micro-batch 0 comes after 0")
-	// Whatever follows a valid head is refused or read, and never more allocated than
-	// the bytes account for.
+	// Whatever follows a valid head is refused or read, and never allocates more than the
+	// bytes account for.
 	for i := range 2000 {
 		noise := binary.LittleEndian.AppendUint64(nil, uint64(i)*0x9e3779b97f4a7c15)
 		_ = new(Records[everything]).MergeBinary(resealed(b, func(b []byte) []byte {

@@ -45,7 +45,7 @@ func halfClassifier(t *testing.T) *engine.Executable {
 	return r
 }
 
-// states are the bytes of every state of a program, by name.
+// states returns the bytes of every state of a program, by name.
 func states(t *testing.T, r *engine.Executable) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -59,8 +59,8 @@ func states(t *testing.T, r *engine.Executable) map[string][]byte {
 	return all
 }
 
-// An update that overflows in fp16 leaves weights and moments as they were, bit
-// for bit, and the scale grows again after good ones.
+// An update that overflows in fp16 leaves weights and moments unchanged, bit for bit, and
+// the scale grows again after good ones.
 func TestSkippedUpdateChangesNothing(t *testing.T) {
 	r := halfClassifier(t)
 	j := job(r, &classes{micro: 1, rows: 12, updates: 40}, 40)
@@ -105,8 +105,8 @@ func TestSkippedUpdateChangesNothing(t *testing.T) {
 	}
 }
 
-// A run in fp16 that is stopped and resumed ends in every bit as the
-// undisturbed one, wherever it is stopped: among skipped updates too.
+// A run in fp16 that is stopped and resumed ends with the same bits as an undisturbed
+// one, wherever it is stopped, even among skipped updates.
 func TestResumeInHalfPrecision(t *testing.T) {
 	const updates = 30
 	whole := halfClassifier(t)

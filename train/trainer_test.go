@@ -15,8 +15,8 @@ import (
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
-// classes is a data loader of random examples for a linear classifier: rows
-// examples an update, divided into micro micro-batches, with uneven weights.
+// classes is a data loader of random examples for a linear classifier: rows examples per
+// update, divided into micro micro-batches, with uneven weights.
 type classes struct {
 	micro, rows, updates int
 	at                   int
@@ -128,9 +128,9 @@ func weights(t *testing.T, r *engine.Executable) []float32 {
 	return all
 }
 
-// A device that runs while the host continues, whose inputs are copied, gives
-// what the CPU gives: no slot is filled before the run that reads it is over (the
-// race detector looks too).
+// A device that runs while the host continues, with copied inputs, gives the same as the
+// CPU: no slot is filled before the run that reads it is over (the race detector checks
+// this too).
 func TestDeviceThatRunsOnItsOwn(t *testing.T) {
 	var want []float32
 	for _, on := range []engine.Backend{backend.CPU(1), refdevice.Backend{}} {
@@ -187,8 +187,8 @@ func TestAccumulationIsExact(t *testing.T) {
 	}
 }
 
-// A run that is stopped between two micro-batches leaves the state of the update
-// before, and one that continues from there ends as if nothing had happened.
+// A run that is stopped between two micro-batches leaves the state of the previous
+// update, and a run that continues from there ends as if nothing had happened.
 func TestStopInsideAnUpdate(t *testing.T) {
 	r := classifier(t, 3, 4)
 	if _, err := job(r, &classes{micro: 4, rows: 12, updates: 10}, 10).Run(context.Background(), 0); err != nil {
@@ -276,8 +276,8 @@ func (s *spoiled) Next() (Update, error) {
 	return u, err
 }
 
-// The loss is read once an update, and a bad one is still traced to its
-// micro-batch, on devices that run ahead of the host too.
+// The loss is read once per update, and a bad one is still traced to its micro-batch,
+// even on devices that run asynchronously.
 func TestBadMicroBatchIsNamed(t *testing.T) {
 	for _, on := range []engine.Backend{backend.CPU(1), refdevice.Backend{}} {
 		for micro := range 4 {

@@ -30,7 +30,7 @@ func standIn(t *testing.T) *nccl.Library {
 	return l
 }
 
-// onCards trains as trainWide does, with a card for each rank, and gives the errors.
+// onCards trains like trainWide, with a card for each rank, and returns the errors.
 func onCards(t *testing.T, dir string, world int, c wideRun, of func(rank int) *fakegpu.Driver) []error {
 	t.Helper()
 	return disttest.Ranks(t, world, func(g dist.Watched) error {
@@ -63,8 +63,8 @@ func trainOnCards(t *testing.T, world int, c wideRun) (weights, optimizer []byte
 	return saved(t, dir)
 }
 
-// Over NCCL any number of ranks has the bits of one that exchanges through main memory, whether they share the
-// optimizer or not, in either format of what is sent and of gradients.
+// Over NCCL any number of ranks has the same bits as an exchange through main memory, whether or
+// not they share the optimizer, in either wire format and either format of gradients.
 func TestCardsExchangeTheSameBits(t *testing.T) {
 	library := standIn(t)
 	o := engine.Optimizer{Rule: engine.AdamW, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 0.5}
@@ -98,8 +98,8 @@ func TestCardsExchangeTheSameBits(t *testing.T) {
 func TestLostCardEndsAll(t *testing.T) {
 	library := standIn(t)
 	run := wideRun{hidden: 100, o: engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}, updates: 1, nccl: library, share: true}
-	// Where in a run is told by the graphs launched so far: how often a rank asks whether a stream is done depends on
-	// how fast the others are.
+	// The position in a run is measured by the graphs launched so far: how often a rank asks
+	// whether a stream is done depends on how fast the others are.
 	fail := func(graphs int, name string, n int, code driver.Code) *fakegpu.Driver {
 		return &fakegpu.Driver{Fail: func(call string) driver.Code {
 			if call == "cuGraphLaunch" {
@@ -139,7 +139,7 @@ func TestLostCardEndsAll(t *testing.T) {
 	}
 }
 
-// What an exchange takes of its card is what a plan says, for rank 0 and no more for the others.
+// An exchange takes as much of its card as the plan says for rank 0, and no more on the others.
 func TestPlannedRoom(t *testing.T) {
 	library := standIn(t)
 	o := engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}

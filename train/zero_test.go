@@ -26,7 +26,7 @@ func wide(o engine.Optimizer, sharding *engine.Sharding, scaling *engine.LossSca
 	return wideBy(20_001, o, sharding, scaling)
 }
 
-// wideBy has so many hidden values.
+// wideBy is wide with the given number of hidden values.
 func wideBy(hidden int, o engine.Optimizer, sharding *engine.Sharding, scaling *engine.LossScaling) engine.Training {
 	const rows = 3
 	return engine.Training{
@@ -50,12 +50,12 @@ type wideRun struct {
 	share   bool // the optimizer
 	sums    Sums
 	nccl    *nccl.Library // nil: through main memory
-	// updates are those of the whole run, until where it stops, 0: nowhere.
+	// updates is the length of the whole run, until where it stops, 0: nowhere.
 	updates, until int64
 }
 
-// trainWide trains with so many ranks from a checkpoint of the folder where there is one, and gives the
-// files of the tensors.
+// trainWide trains with the given number of ranks, from a checkpoint in the folder if there is
+// one, and returns the files of the tensors.
 func trainWide(t *testing.T, on engine.Backend, dir string, world int, c wideRun) (weights, optimizer []byte) {
 	t.Helper()
 	errs := make([]error, world)
@@ -77,7 +77,7 @@ func trainWide(t *testing.T, on engine.Backend, dir string, world int, c wideRun
 	return saved(t, dir)
 }
 
-// saved are the files of the tensors of a run's last checkpoint.
+// saved returns the files of the tensors of a run's last checkpoint.
 func saved(t *testing.T, dir string) (weights, optimizer []byte) {
 	t.Helper()
 	c, err := checkpoint.Choose(dir, checkpoint.Last)
@@ -144,8 +144,8 @@ func wideRank(on engine.Backend, dir string, g dist.Group, c wideRun) (err error
 	return err
 }
 
-// Sharing the optimizer changes no bit, for any number of ranks, of any optimizer, and its
-// checkpoints are those of one that is not shared.
+// Sharing the optimizer changes no bit, for any number of ranks and any optimizer, and
+// gives the same checkpoints as not sharing it.
 func TestSharedOptimizerHasTheSameBits(t *testing.T) {
 	cases := map[string]wideRun{}
 	for _, rule := range []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion, engine.Adafactor, engine.Muon} {
@@ -193,8 +193,9 @@ func TestSharedOptimizerHasTheSameBits(t *testing.T) {
 	}
 }
 
-// On devices whose memory is out of the host's reach, whose tensors lie elsewhere and who
-// add up norms in another order, sharing depends on the number of ranks as little.
+// On devices whose memory is out of the host's reach, whose tensors lie elsewhere and
+// which add up norms in another order, sharing does not depend on the number of ranks
+// either.
 func TestSharedOptimizerOnOtherDevices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kernels are interpreted")
@@ -217,7 +218,8 @@ func TestSharedOptimizerOnOtherDevices(t *testing.T) {
 	}
 }
 
-// Each rank has about its part of the moments, the first the most, and the arena shows it.
+// Each rank has about its share of the moments, the first the most, and the arena shows
+// it.
 func TestSharedMoments(t *testing.T) {
 	o := engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}
 	bytesOf := func(p *engine.Program) (n int64) {

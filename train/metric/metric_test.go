@@ -60,7 +60,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// The figures of scikit-learn's documentation of roc_auc_score and
+// The values in scikit-learn's documentation of roc_auc_score and
 // average_precision_score.
 func TestRankingKnown(t *testing.T) {
 	r := rank(t, []float64{.1, .4, .35, .8}, []bool{false, false, true, true})

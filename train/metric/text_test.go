@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// pairs with what rouge_score 0.1.2 (no stemmer) and the tokenizer of
-// sacreBLEU 2.6.0 give for them.
+// pairs, with the results of rouge_score 0.1.2 (no stemmer) and the tokenizer of
+// sacreBLEU 2.6.0.
 var pairs = []struct {
 	text, reference string
 	r1, r2, rl      float64
@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The subsequence is the longest, compared with trying all.
+// The subsequence is the longest, by comparison with all of them.
 func TestLongestCommon(t *testing.T) {
 	words := func(n int) []string { return strings.Split(fmt.Sprintf("%06b", n), "") }
 	for n := range 64 {

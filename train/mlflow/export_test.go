@@ -74,7 +74,7 @@ func (c *curve) Samples(after float64) (list []Metric, until float64, err error)
 	return list, until, nil
 }
 
-// told is what an exporter said.
+// told records an exporter's warnings.
 type told struct {
 	mu           sync.Mutex
 	warned, info []string
@@ -88,7 +88,7 @@ func (s *told) take(to *[]string) func(string, ...any) {
 	}
 }
 
-// once is the one warning.
+// once returns the only warning.
 func (s *told) once(t *testing.T) string {
 	t.Helper()
 	s.mu.Lock()
@@ -134,14 +134,14 @@ func at(t *testing.T, text string) *Server {
 	return s
 }
 
-// ran sends a whole run.
+// ran sends a complete run.
 func ran(t *testing.T, to string, run Run, c *curve, o Options) {
 	t.Helper()
 	dir := opened(t, t.TempDir(), rundir.NewID())
 	Start(at(t, to), dir, run, c, o).End(Finished)
 }
 
-// checkCurve holds what the server has against the curve: each update once.
+// checkCurve compares the server's points with the curve: each update once.
 func checkCurve(t *testing.T, r mlflowtest.Run, updates int64) {
 	t.Helper()
 	points := r.Metrics["train/loss"]
@@ -162,7 +162,7 @@ func checkCurve(t *testing.T, r mlflowtest.Run, updates int64) {
 	}
 }
 
-// One run arrives whole, and no request breaks a limit of the server.
+// One run arrives completely, and no request breaks a limit of the server.
 func TestRun(t *testing.T) {
 	s := mlflowtest.New()
 	defer s.Close()
@@ -211,7 +211,7 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 	}
 }
 
-// until waits for what comes at a time of its own.
+// until waits for something that happens asynchronously.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -221,8 +221,9 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// A run that was killed and goes on from a checkpoint is one run on the server, with one
-// point of each update, whether its note is still there or not. What was changed is told.
+// A run that was killed and resumed from a checkpoint is one run on the server, with one
+// point for each update, whether its note still exists or not. Changed settings are
+// reported.
 func TestResume(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		s := mlflowtest.New()
@@ -236,7 +237,7 @@ func TestResume(t *testing.T) {
 			list := s.Runs()
 			return len(list) == 1 && len(list[0].Metrics["train/loss"]) == 30 && len(list[0].Metrics["system/cpu_utilization_percentage"]) == 2
 		})
-		x.cancel(nil) // killed: nobody says how it ended
+		x.cancel(nil) // killed: nothing reports how it ended
 		<-x.done
 		if status := s.Runs()[0].Status; status != "RUNNING" {
 			t.Errorf("status %s", status)
@@ -267,7 +268,7 @@ func TestResume(t *testing.T) {
 		if len(s.Errors()) > 0 {
 			t.Errorf("refused %q", s.Errors())
 		}
-		// Another run in the same folder is another run there.
+		// Another run in the same folder is another run on the server.
 		if err := dir.Begin(rundir.NewID()); err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +281,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A run that people deleted on the server is sent whole to another.
+// A run that users deleted on the server is sent completely to another.
 func TestDeleted(t *testing.T) {
 	s := mlflowtest.New()
 	defer s.Close()
@@ -296,8 +297,8 @@ func TestDeleted(t *testing.T) {
 	checkCurve(t, list[1], 30)
 }
 
-// Where every request fails before it is done, after it is done, or halts, the run is on
-// the server once.
+// If requests fail before they are done, after they are done, or hang, the run is on the
+// server exactly once.
 func TestFlaky(t *testing.T) {
 	s := mlflowtest.New()
 	defer s.Close()
@@ -349,7 +350,8 @@ func drop(w http.ResponseWriter) {
 	}
 }
 
-// A server that is away for long is said once, and that it is back; then it has everything.
+// A long outage of the server is reported once, and so is its end; then the server has
+// everything.
 func TestAway(t *testing.T) {
 	s := mlflowtest.New()
 	defer s.Close()
@@ -376,8 +378,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// What cannot be sent at all is said once, with the reason, what to do, and the command that
-// sends it; the end of the run waits for it no longer than it should.
+// If nothing can be sent, that is reported once, with the reason, what to do, and the
+// command to send it later; the end of the run waits no longer than it should.
 func TestRefused(t *testing.T) {
 	answer := func(status int, header, text string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -440,7 +442,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A server that refuses in the middle is said to lack what came after.
+// If a server refuses in the middle, the report names what it lacks.
 func TestRefusedLater(t *testing.T) {
 	s := mlflowtest.New()
 	defer s.Close()
@@ -456,7 +458,7 @@ func TestRefusedLater(t *testing.T) {
 	}
 }
 
-// Who asks is in the header and nowhere else.
+// The credentials are in the header and nowhere else.
 func TestWho(t *testing.T) {
 	for _, c := range []struct {
 		env  map[string]string

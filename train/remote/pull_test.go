@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// TestDamageIsNamed: an object that is cut, missing, grown or changed is named by
+// TestDamageIsNamed: an object that is truncated, missing, grown or changed is named by
 // List and by Pull alike; the newest intact one is pulled.
 func TestDamageIsNamed(t *testing.T) {
 	ctx := context.Background()
@@ -84,8 +84,8 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-// TestPullTakesTheFolder: nothing is brought into a run that trains, nor into
-// one that the checkpoint does not belong to.
+// TestPullTakesTheFolder: nothing is pulled into a run that is training, nor into one
+// that the checkpoint does not belong to.
 func TestPullTakesTheFolder(t *testing.T) {
 	ctx := context.Background()
 	id := rundir.NewID()
@@ -126,7 +126,7 @@ func TestPullTakesTheFolder(t *testing.T) {
 	}
 }
 
-// TestPullOfSeveralRuns: of several runs in one place the newest is not guessed.
+// TestPullOfSeveralRuns: among several runs in one place the newest is not guessed.
 func TestPullOfSeveralRuns(t *testing.T) {
 	ctx := context.Background()
 	old, new := newRun(t, 1000, 6000), newRun(t, 1000, 60)
@@ -143,14 +143,14 @@ func TestPullOfSeveralRuns(t *testing.T) {
 	if _, err := Pull(ctx, r, checkpoint.Name(60), to, fast()); err != nil {
 		t.Fatal(err)
 	}
-	// A folder that belongs to one of them takes the newest of that.
+	// A folder that belongs to one of them gets the newest of that run.
 	if path, err := Pull(ctx, r, "latest", to, fast()); err != nil || path != dirOf(to, 60) {
 		t.Errorf("%s %v", path, err)
 	}
 }
 
-// TestPullFollowsNoLinks: what is in the place of a file to be pulled is replaced
-// or refused, never written to.
+// TestPullFollowsNoLinks: whatever takes the place of a file to be pulled is replaced or
+// refused, never written to.
 func TestPullFollowsNoLinks(t *testing.T) {
 	ctx := context.Background()
 	run := newRun(t, 1000, 7)
@@ -204,7 +204,7 @@ func TestPushFollowsNoLinks(t *testing.T) {
 	}
 }
 
-// A list is requested again where the network fails, as an upload is.
+// A list is requested again if the network fails, like an upload.
 func TestListRetries(t *testing.T) {
 	ctx := context.Background()
 	run := newRun(t, 1000, 7, 8)

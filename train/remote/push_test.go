@@ -95,8 +95,8 @@ func TestPushAndPull(t *testing.T) {
 	})
 }
 
-// TestPushReplaces: another checkpoint of the run with the same number replaces it,
-// and at no moment is there an upload.json with mixed objects.
+// TestPushReplaces: another checkpoint of the run with the same number replaces it, and
+// there is never an upload.json with mixed objects.
 func TestPushReplaces(t *testing.T) {
 	ctx := context.Background()
 	r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{})}
@@ -140,7 +140,7 @@ func TestPushSparesAnotherRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, dirOf(one, 7), dirOf(to, 7))
-	// Nor is a checkpoint uploaded as that of a run that it does not belong to.
+	// Nor is a checkpoint uploaded for a run that it does not belong to.
 	opts := fast()
 	opts.Run = rundir.NewID()
 	if _, err := Push(ctx, openURL(t, "file://"+t.TempDir(), Config{}), dirOf(one, 7), opts); err == nil || !strings.Contains(err.Error(), "belongs to run") {
@@ -199,7 +199,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 	}
 }
 
-// TestPullGoesOn: a download that is cut again and again fetches nothing twice,
+// TestPullGoesOn: a download that is interrupted again and again fetches nothing twice,
 // within a Pull and from one to the next.
 func TestPullGoesOn(t *testing.T) {
 	places(t, func(t *testing.T, remote Remote) {
@@ -227,8 +227,8 @@ func TestPullGoesOn(t *testing.T) {
 	})
 }
 
-// TestPullChecks: objects that were changed on the far side, and forged upload.json
-// files, do no harm.
+// TestPullChecks: objects that were changed at the remote, and forged upload.json files,
+// do no harm.
 func TestPullChecks(t *testing.T) {
 	ctx := context.Background()
 	store := t.TempDir()

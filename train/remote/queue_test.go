@@ -127,8 +127,8 @@ func remoteUpdates(t testing.TB, r Remote) (updates []int64) {
 	return updates
 }
 
-// TestUploadDuringTraining: a store that keeps one checkpoint and an uploader
-// that is slower than it; nothing that is queued is deleted.
+// TestUploadDuringTraining: a store that keeps one checkpoint and an uploader that is
+// slower; no queued checkpoint is deleted.
 func TestUploadDuringTraining(t *testing.T) {
 	run := t.TempDir()
 	r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{})}
@@ -196,8 +196,8 @@ func TestUploadDuringTraining(t *testing.T) {
 	}
 }
 
-// TestQueueSurvives: what is queued is uploaded by the next process, newest
-// first, even if a job file was damaged; what is gone is reported.
+// TestQueueSurvives: queued checkpoints are uploaded by the next process, newest first,
+// even if a job file was damaged; missing ones are reported.
 func TestQueueSurvives(t *testing.T) {
 	run := newRun(t, 1000, 1, 2, 3, 4)
 	down := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{}), fail: func(string, string) error { return errNet }}
@@ -242,8 +242,7 @@ func TestQueueSurvives(t *testing.T) {
 	}
 }
 
-// TestStuckIsTakenUpAgain: what was given up is tried again once something
-// succeeds.
+// TestStuckIsTakenUpAgain: stuck uploads are tried again once something succeeds.
 func TestStuckIsTakenUpAgain(t *testing.T) {
 	run := newRun(t, 1000, 1, 2)
 	r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{}), fail: func(string, string) error { return errNet }}

@@ -41,7 +41,7 @@ func silent(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// brief is a remote whose connections may be idle for an instant only.
+// brief is a remote whose connections may be idle only for an instant.
 func brief(t *testing.T, address string) Remote {
 	t.Helper()
 	return openURL(t, "s3://bucket/x?endpoint=http://"+address+"&region=us-east-1", Config{AccessKey: "K", SecretKey: "S", idle: 20 * time.Millisecond})
@@ -123,8 +123,8 @@ func TestServerThatStopsInMidBody(t *testing.T) {
 	}
 }
 
-// An upload without progress is given up after a time limit; a slow one that makes
-// progress gets as many attempts as any.
+// An upload without progress is abandoned after a time limit; a slow one that makes
+// progress gets as many attempts as any other.
 func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		attempt time.Duration

@@ -78,7 +78,7 @@ func TestFixture(t *testing.T) {
 	}
 }
 
-// A new run in the folder begins without the files of the one before, and leaves others'.
+// A new run in the folder removes the files of the previous one, and leaves other files.
 func TestNewRun(t *testing.T) {
 	dir := t.TempDir()
 	session(t, dir, at, 0, 5)

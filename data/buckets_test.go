@@ -29,7 +29,7 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// The dynamic program finds what trying every choice finds.
+// The dynamic program finds the same as trying every choice.
 func TestBucketsAreOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Lengths(rapid.MapOfN(rapid.IntRange(1, 40), rapid.Int64Range(1, 9), 1, 8).Draw(t, "lengths"))

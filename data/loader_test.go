@@ -124,8 +124,8 @@ func TestLoaderEpoch(t *testing.T) {
 	})
 }
 
-// The stream after Seek(position) is the uninterrupted one, also through JSON,
-// with other workers, and with other batch shapes.
+// The stream after Seek(position) equals the uninterrupted one, even through JSON, with
+// other workers, and with other batch shapes.
 func TestLoaderResume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCorpus(t, 30)
@@ -169,7 +169,7 @@ func TestLoaderResume(t *testing.T) {
 	})
 }
 
-// The ranks together see what one rank with all the rows sees.
+// The ranks together see the same as one rank with all the rows.
 func TestLoaderRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCorpus(t, 30)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// grown is what f allocates, in bytes.
+// grown returns what f allocates, in bytes.
 func grown(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -19,8 +19,7 @@ func grown(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Small files that would become large are refused, with what to look at, and
-// cost little.
+// Small files that would become large are refused, saying what to check, and cost little.
 func TestRecordsThatGrow(t *testing.T) {
 	deep := strings.Repeat("[", 1<<20)
 	wide := strings.Repeat(",", 32<<20)
@@ -65,8 +64,8 @@ func TestRecordsThatGrow(t *testing.T) {
 	}
 }
 
-// A row with many separators in its quotes, and one of as many columns as there
-// may be, are rows like others.
+// A row with many separators within quotes, and one with as many columns as allowed, are
+// ordinary rows.
 func TestManyColumns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.csv")
 	text := "\"" + strings.Repeat("a,", 1<<17) + "\"" + strings.Repeat(",b", maxColumns-1) + "\n"

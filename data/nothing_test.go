@@ -11,7 +11,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// A file from an old Mac is one line for a line reader; all of it would be the
+// A file from an old Mac is one line for a line reader; the whole file would be the
 // header, or one document.
 func TestCarriageReturnsAlone(t *testing.T) {
 	lines := "a\tb\r" + strings.Repeat("c\td\r", 50)

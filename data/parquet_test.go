@@ -51,7 +51,7 @@ func newSquad(i int) squad {
 	return s
 }
 
-// want is what a record of newSquad(i) must contain.
+// want returns what a record of newSquad(i) must contain.
 func (s squad) want() map[string]any {
 	list := func(in []string) []any {
 		out := []any{}
@@ -169,8 +169,8 @@ func TestParquetDamage(t *testing.T) {
 	huge := bytes.Clone(good)
 	binary.LittleEndian.PutUint32(huge[len(huge)-8:], 1<<31)
 	wantError(t, read(huge), "footer claims 2147483648")
-	// Whatever is damaged: an error or data, never a panic, never as much memory as
-	// is claimed.
+	// Whatever is damaged, the result is an error or data, never a panic, and never as
+	// much memory as is claimed.
 	r := rand.New(rand.NewPCG(1, 2))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -55,8 +55,8 @@ func parquetFile[T any](t *testing.T, rows []T, opts ...parquet.WriterOption) st
 	return path
 }
 
-// One row that unpacks to more than a record may be is refused by the key that
-// allows it, whatever it is packed with.
+// A row that unpacks to more than the limit of a record is refused, naming the key that
+// allows more, whatever the compression.
 func TestParquetLongRows(t *testing.T) {
 	type row struct {
 		Text string `parquet:"text"`

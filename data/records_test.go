@@ -204,7 +204,7 @@ func TestMixedFolder(t *testing.T) {
 	}
 }
 
-// fuzzFile reads a file that a fuzzer made and checks what holds for all: no
+// fuzzFile reads a file that a fuzzer made and checks what holds for all of them: no
 // panic, errors that name the file, valid text.
 func fuzzFile(f *testing.F, name string, opt Options, seeds ...string) {
 	for _, s := range seeds {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Real files, where a developer has them: counts as their README states.
+// Real files, if a developer has them: counts as stated in their README.
 func TestSharedData(t *testing.T) {
 	root := os.Getenv("SNUG_SHARED")
 	if root == "" {

@@ -32,7 +32,7 @@ func readGolden(t *testing.T) (g golden) {
 	return g
 }
 
-// Templates render as jinja2 renders them in the environment of transformers.
+// Templates render like jinja2 renders them in the environment of transformers.
 func TestRendered(t *testing.T) {
 	golden := readGolden(t)
 	for _, c := range golden.Cases {
@@ -52,7 +52,7 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// So do expressions one by one; what jinja2 refuses is refused.
+// So do single expressions; what jinja2 refuses is refused.
 func TestExpressions(t *testing.T) {
 	for _, e := range readGolden(t).Expressions {
 		p, err := Parse(e.Source)
@@ -68,7 +68,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// What is not supported is refused by name and line.
+// Unsupported constructs are refused by name and line.
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
 		{"a\n{% call f(x) %}{% endcall %}", "line 2: {% call %} is not supported"},
@@ -115,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Whatever a template asks for, it comes to an end before it takes much memory.
+// Whatever a template demands, it ends before it takes much memory.
 func TestRenderIsBounded(t *testing.T) {
 	grow := func(value string) string {
 		return `{% set ns = namespace(x="ab", l=["ab"], d={}) %}{% for i in range(60) %}{% set ns.x = ` + value + ` %}{% endfor %}`
@@ -172,7 +172,7 @@ func TestRenderIsBounded(t *testing.T) {
 	}
 }
 
-// The answers of a conversation are found in its text; where a template changes earlier
+// The answers of a conversation are found in its text; if a template changes earlier
 // answers, each is a text of its own.
 func TestExamples(t *testing.T) {
 	p, err := Parse(ChatML)

@@ -17,7 +17,7 @@ import (
 
 var theRef = Ref{Kind: Model, ID: "owner/name", Revision: "main"}
 
-// Everything is fetched once, into the layout that huggingface_hub has.
+// Everything is fetched once, in the layout of huggingface_hub.
 func TestFetch(t *testing.T) {
 	for _, kind := range []Kind{Model, Dataset} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestBrokenConnections(t *testing.T) {
 		return false
 	}
 	c := s.client(t)
-	c.Attempts = 3 // fewer than the breaks: a download that makes progress is not given up
+	c.Attempts = 3 // fewer than the breaks: a download that makes progress is not abandoned
 	r := theRef
 	r.Path = "model.safetensors"
 	arrived, last := int64(0), int64(0)
@@ -210,7 +210,7 @@ func TestTornBlob(t *testing.T) {
 	expect(t, s, snap)
 }
 
-// Persistent damage is an error with details; nothing of it is in the cache.
+// Persistent damage is an error with details; nothing of it gets into the cache.
 func TestWrongContent(t *testing.T) {
 	write := func(w http.ResponseWriter, x []byte) bool {
 		w.Header().Set("Content-Length", fmt.Sprint(len(x)))

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// What a hostile hub calls its files, its commit and their contents leads to
-// nothing outside of the repository's folder in the cache.
+// Whatever a hostile hub calls its files, its commit and their contents, nothing happens
+// outside the repository's folder in the cache.
 func TestHostileNames(t *testing.T) {
 	names := []string{
 		"../x", "a/../../x", "/x", "//x", `a\..\x`, "a/./x", "a//x", "x/", "", ".", "..", "a\x00b", "a\nb",
@@ -94,7 +94,7 @@ func TestPlantedLinks(t *testing.T) {
 	}
 }
 
-// A list so long that the hub may have cut it is not taken as complete.
+// A list so long that the hub may have cut it is not taken to be complete.
 func TestLongLists(t *testing.T) {
 	files := map[string]file{}
 	for i := range completeList {

@@ -105,8 +105,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Redirects within the hub (a renamed repository) take the token along, those
-// to another host or port do not, and none goes on forever.
+// Redirects within the hub (a renamed repository) keep the token, those to another host
+// or port do not, and none goes on forever.
 func TestRedirects(t *testing.T) {
 	s := newServer(t, standard())
 	c := s.client(t)
@@ -171,7 +171,7 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-// The parts of a signed address that let anyone in are in no message.
+// The parts of a signed address that grant access appear in no message.
 func TestSignaturesAreNotTold(t *testing.T) {
 	u, err := url.Parse("https://user:pass@host/a%2Fb?X-Amz-Signature=abc#d")
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	theToken  = "hf_secret"
 )
 
-// file is one of a repository; large ones are served by another host.
+// file is a file of a repository; large ones are served by another host.
 type file struct {
 	content []byte
 	large   bool
@@ -135,7 +135,7 @@ func (s *server) serveContent(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(s.content(r))))
 }
 
-// content is what a request to the content network is about.
+// content returns what a request to the content network asks for.
 func (s *server) content(r *http.Request) []byte {
 	return s.files[strings.TrimPrefix(r.URL.Path, "/cdn/")].content
 }
@@ -209,7 +209,7 @@ func expect(t *testing.T, s *server, snap *Snapshot) {
 	}
 }
 
-// leftovers are the files below dir that match a pattern.
+// leftovers returns the files below dir that match a pattern.
 func leftovers(t *testing.T, dir, pattern string) []string {
 	t.Helper()
 	var found []string

@@ -77,7 +77,7 @@ func archive(t testing.TB, method uint16, members map[string]string) string {
 	return name
 }
 
-// Headers as NumPy writes them, in each version, order and byte order.
+// Headers as written by NumPy, in each version, order and byte order.
 func TestDecode(t *testing.T) {
 	six := "\x01\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x04\x00\x00\x00\x05\x00\x00\x00\x06\x00\x00\x00"
 	for _, test := range []struct {
@@ -153,7 +153,7 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
-// A shape that claims a gigabyte costs what its bytes cost.
+// A shape that claims a gigabyte costs only as much as its actual bytes.
 func TestClaimsAreNotAllocated(t *testing.T) {
 	file := npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (134217728,), }", "12345678")
 	var before, after runtime.MemStats

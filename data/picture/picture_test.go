@@ -66,7 +66,7 @@ func allocated(f func()) uint64 {
 
 func anySize(Header) error { return nil }
 
-// An image that claims more than is allowed, or another size than requested, costs
+// An image that claims more than is allowed, or a size other than requested, costs
 // nothing.
 func TestClaimsAreNotAllocated(t *testing.T) {
 	small := image.Rect(0, 0, 2, 2)

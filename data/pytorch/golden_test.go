@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// What torch wrote equals what safetensors' own writer wrote for the same tensors
+// Files written by torch equal those of safetensors' own writer for the same tensors
 // (tools/goldens/pytorch.py).
 func TestGoldens(t *testing.T) {
 	for file, expected := range map[string]string{

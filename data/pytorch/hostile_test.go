@@ -114,7 +114,7 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 	}
 }
 
-// What grows faster than the file is cut off.
+// Anything that grows faster than the file is cut off.
 func TestBombs(t *testing.T) {
 	long := 20 << 20
 	for name, pickle := range map[string]string{

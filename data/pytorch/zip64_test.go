@@ -11,9 +11,9 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// zip64 writes the end of an archive as files of more than 4 GiB, or of more than 65,535
-// entries, have it: offsets, sizes and counts are in records of their own, and the
-// original fields are all ones.
+// zip64 writes the end of an archive like in files of more than 4 GiB, or of more than
+// 65,535 entries: offsets, sizes and counts are in records of their own, and the original
+// fields are all ones.
 func zip64(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	le := binary.LittleEndian

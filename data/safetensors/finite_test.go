@@ -72,8 +72,8 @@ func TestNonFinite(t *testing.T) {
 	}
 }
 
-// A tensor with a value that is not finite is refused with its file and name, also
-// if it is so only as float32.
+// A tensor with a value that is not finite is refused with its file and name, even if it
+// is not finite only as float32.
 func TestTensorFinite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	raw := make([]byte, 24)

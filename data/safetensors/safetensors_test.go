@@ -133,7 +133,7 @@ func TestLongMessagesAreClipped(t *testing.T) {
 	}
 }
 
-// TestLenient lists what the format permits though this writer never does it.
+// TestLenient lists what the format permits although this writer never does it.
 func TestLenient(t *testing.T) {
 	for name, raw := range map[string][]byte{
 		"unpadded header":  file(oneF32, 8),

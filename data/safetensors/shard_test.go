@@ -56,7 +56,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// A shard is the file next to its index, not one elsewhere that a link leads to.
+// A shard is the file next to its index, not one elsewhere reached by a link.
 func TestShardOutside(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	names, err := WriteModel(dir, "model", []Entry{bytesEntry("a", 10), bytesEntry("b", 10)}, nil, 10)

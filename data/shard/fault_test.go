@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A file that is cut off while it is mapped gives an error, not a crash.
+// A file that is truncated while it is mapped gives an error, not a crash.
 func TestCutOffWhileMapped(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "p")
 	prepare(t, dir, many(20_000), narrow, Options{})

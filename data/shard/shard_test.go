@@ -161,7 +161,7 @@ func TestReuse(t *testing.T) {
 		}
 	}
 	prepare(t, dir, src, narrow, opt)
-	// A damaged file is found and made again.
+	// A damaged file is detected and made again.
 	name := filepath.Join(dir, "train-00000.tokens")
 	raw := []byte(before["train-00000.tokens"])
 	raw[headerSize+5] ^= 1

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// english is a megabyte of plain English, or else of Go source.
+// english returns a megabyte of plain English, otherwise of Go source.
 func english(b *testing.B) string {
 	b.Helper()
 	shared := cmp.Or(os.Getenv("SNUG_SHARED"), filepath.Join("..", "..", "..", "shared"))

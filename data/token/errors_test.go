@@ -25,7 +25,7 @@ func with(slot, value string) string {
 	return string(out)
 }
 
-// What is not supported, or wrong, is an error that says where it is.
+// Anything unsupported or wrong is an error that says where it is.
 func TestParseErrors(t *testing.T) {
 	bpe := func(fields string) string {
 		return with("model", `{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"],`+fields+`}`)
@@ -97,7 +97,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// Regular expressions that the two engines read in different ways are refused.
+// Regular expressions that the two engines read differently are refused.
 func TestRegexErrors(t *testing.T) {
 	for re, want := range map[string]string{
 		`(a`: "regular expression", `a\`: "a backslash at the end", `\1`: `\1 is not supported`, `\G`: `\G is not supported`, `\h`: `\h is not supported`,
@@ -148,7 +148,7 @@ func TestPrepareErrors(t *testing.T) {
 	if _, err := tok.Prepare(); err == nil {
 		t.Error("no text must be an error")
 	}
-	if got := prepare(tok, "abxb", "b"); got != "2:0:0-2 1:0:2-3 1:1:0-1" { // what is unknown is dropped, and not in any span
+	if got := prepare(tok, "abxb", "b"); got != "2:0:0-2 1:0:2-3 1:1:0-1" { // unknown characters are dropped, and not in any span
 		t.Errorf("prepared %s", got)
 	}
 }

@@ -48,7 +48,8 @@ func exercise(t *testing.T, tok *Tokenizer, text []byte) {
 	}
 }
 
-// smallFiles are files with one of each component, small enough for a fuzzer to change what matters.
+// smallFiles are files with one of each component, small enough for a fuzzer to change relevant
+// parts.
 func smallFiles() (out [][]byte) {
 	bpe := `"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"Ġ":3,"<0x63>":4},"merges":["a b"],"byte_fallback":true}`
 	uni := `"model":{"type":"Unigram","unk_id":0,"vocab":[["?",0],["a",-1.5],["▁ab",-2],["<0xC3>",-3e0],["b",-1]],"byte_fallback":true}`
@@ -83,7 +84,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file, text []byte) {
 		if len(text) > 1<<10 {
-			return // expressions may take time that grows fast
+			return // the time of expressions may grow fast
 		}
 		if tok, err := Parse("fuzz", file); err == nil {
 			exercise(t, tok, text)
@@ -91,7 +92,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Files in which values have changed, in the ordinary suite.
+// Files with changed values, in the ordinary suite.
 func TestMutatedFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine, many files")
@@ -207,7 +208,7 @@ func FuzzScanners(f *testing.F) {
 	})
 }
 
-// known takes out the characters that the Go release's tables do not have, which regexp2 cuts by.
+// known removes the characters that the Go release's tables, which regexp2 uses, do not have.
 func known(text string) string {
 	return strings.Map(func(r rune) rune {
 		if c := classOf(r); c&(letter|number) != 0 && !unicode.In(r, unicode.L, unicode.N) || c&upper != 0 && !unicode.In(r, unicode.L, unicode.M) {
@@ -217,7 +218,7 @@ func known(text string) string {
 	}, text)
 }
 
-// The scanners cut every text as their patterns do.
+// The scanners cut every text like their patterns.
 func TestScanners(t *testing.T) {
 	for pattern, scan := range scanners {
 		re, err := compileRegex(pattern)

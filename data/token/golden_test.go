@@ -94,7 +94,7 @@ func showIDs(ids []int32) string {
 	return s[1 : len(s)-1]
 }
 
-// showPieces is the line that the goldens have for a prepared encoding.
+// showPieces returns the goldens' line for a prepared encoding.
 func showPieces(pieces []Piece) string {
 	var out []string
 	for _, p := range pieces {
@@ -184,7 +184,7 @@ func spell(tok *Tokenizer, ids []int32) (out []string) {
 	return out
 }
 
-// Training here gives exactly the tokenizer that Hugging Face's trainer gives.
+// Training gives exactly the same tokenizer as Hugging Face's trainer.
 func TestTrainGolden(t *testing.T) {
 	want := goldenTokenizer(t, "gpt2")
 	var docs [][]byte
@@ -251,7 +251,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// splitter shows the words of a text and their spans as the goldens do.
+// splitter shows the words of a text and their spans like the goldens.
 func splitter(p preTokenizer) func(string) string {
 	return func(text string) string {
 		var words []string
@@ -266,7 +266,7 @@ func splitter(p preTokenizer) func(string) string {
 	}
 }
 
-// everyCharacter is a checksum of what a function makes of each character alone.
+// everyCharacter returns a checksum of a function's results for each single character.
 func everyCharacter(part func(string) string) string {
 	h := sha256.New()
 	for c := range rune(unicode.MaxRune + 1) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// withParts is a tokenizer of a few characters with some of its components, as JSON.
+// withParts returns a tokenizer of a few characters with some of its components, as JSON.
 func withParts(t *testing.T, parts map[string]any) (*Tokenizer, error) {
 	t.Helper()
 	vocab := map[string]int{}
@@ -38,7 +38,7 @@ func sequence(kind, list string, n int, part any) map[string]any {
 	return map[string]any{"type": kind, list: all}
 }
 
-// doubling is a character map that replaces a by n of them.
+// charsMapOf returns a character map that replaces a by n of them.
 func charsMapOf(n int) string {
 	// A double array whose root leads by 'a' to a unit with a leaf, which leads to offset 0.
 	units := make([]uint32, 512)
@@ -52,8 +52,8 @@ func charsMapOf(n int) string {
 	return base64.StdEncoding.EncodeToString(append(append(raw, strings.Repeat("a", n)...), 0))
 }
 
-// A tokenizer file that turns little into much is refused, when it is read or
-// when a text is given to it, and costs no more than the bound.
+// A tokenizer file that turns little into much is refused, when it is read or when it
+// gets a text, and costs no more than the bound.
 func TestTokenizerBombs(t *testing.T) {
 	old := matchTimeout
 	matchTimeout = 100 * time.Millisecond
@@ -117,7 +117,8 @@ func TestTokenizerBombs(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("%v; want %q", err, c.want)
 			}
-			// The bound of a short text, some times over, and what the test itself makes.
+			// A few times the bound for a short text, plus what the test itself
+			// allocates.
 			if n, most := after.TotalAlloc-before.TotalAlloc, uint64(64<<20+64*len(c.text)); n > most {
 				t.Errorf("%d bytes allocated, want at most %d", n, most)
 			}
@@ -125,7 +126,7 @@ func TestTokenizerBombs(t *testing.T) {
 	}
 }
 
-// What real texts need is far from the bound.
+// Real texts are far from the bound.
 func TestGrowthOfText(t *testing.T) {
 	worst := strings.Repeat("\uFDFA", 50_000) // eleven bytes for one in NFKC
 	for _, normalizer := range []any{
@@ -150,7 +151,7 @@ func TestGrowthOfText(t *testing.T) {
 	}
 }
 
-// Catch takes its own errors only.
+// Catch catches only its own errors.
 func TestCatch(t *testing.T) {
 	defer func() {
 		if r := recover(); fmt.Sprint(r) != "other" {

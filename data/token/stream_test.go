@@ -52,7 +52,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A byte-level stream gives each character as soon as its last byte is there.
+// A byte-level stream gives each character as soon as its last byte has arrived.
 func TestStreamAtOnce(t *testing.T) {
 	tok, err := Bytes()
 	if err != nil {

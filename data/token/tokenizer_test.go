@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Many goroutines encode with one tokenizer, and get what one alone gets.
+// Many goroutines encode with one tokenizer, with the same results as a single one.
 func TestConcurrent(t *testing.T) {
 	for _, kind := range []string{"gpt2", "roberta", "bert-uncased", "unigram"} {
 		tok := goldenTokenizer(t, kind)
@@ -32,7 +32,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// Encode appends, and in the long run allocates nothing for words that it has seen.
+// Encode appends, and in the steady state allocates nothing for words that it has seen.
 func TestEncodeAllocates(t *testing.T) {
 	tok := goldenTokenizer(t, "gpt2")
 	text := goldenTexts()[0]

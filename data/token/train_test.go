@@ -50,7 +50,7 @@ func train(t testing.TB, docs [][]byte, opt TrainOptions) *Tokenizer {
 	return tok
 }
 
-// texts are documents without an error.
+// texts yields documents without an error.
 func texts(docs ...[]byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for _, d := range docs {
@@ -127,8 +127,8 @@ func TestSaveLoad(t *testing.T) {
 	}
 }
 
-// Text in which a special token is written is text for EncodeOrdinary, and training makes no merge
-// that contradicts this.
+// A special token written in text stays text for EncodeOrdinary, and training makes no merge that
+// contradicts this.
 func TestEncodeOrdinary(t *testing.T) {
 	doc := []byte(strings.Repeat("a<eod>b", 100))
 	tok := train(t, [][]byte{doc}, TrainOptions{VocabSize: 300, Specials: []Special{{"<eod>", []Role{EOS}}}})

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// The cost of watching: a poll of a run that is not written to, and a snapshot after
+// The cost of watching: a poll of a run that is not being written, and a snapshot after
 // as many updates as a long run has.
 func BenchmarkWatch(b *testing.B) {
 	f := &folder{b, b.TempDir()}

@@ -24,8 +24,8 @@ func document(t *testing.T, s *Snapshot) string {
 	return string(raw)
 }
 
-// A file of 2 GB of garbage in the place of samples costs what a file of the size that a
-// run keeps would, and the monitor says which file it is and where.
+// A file of 2 GB of garbage instead of samples costs as much as a file of the normal
+// maximum size, and the monitor says which file it is and where.
 func TestGarbageInPlaceOfSamples(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -56,8 +56,8 @@ func TestGarbageInPlaceOfSamples(t *testing.T) {
 	}
 }
 
-// What a run says of itself may be of the wrong type: that is told for as long as it is so,
-// and the rest is shown.
+// What a run says about itself may have the wrong type: that is reported as long as it is
+// the case, and the rest is shown.
 func TestInfoOfWrongTypes(t *testing.T) {
 	f := newFolder(t)
 	f.updates(1, 3)
@@ -82,8 +82,8 @@ func TestInfoOfWrongTypes(t *testing.T) {
 	}
 }
 
-// Numbers at the ends of what there is, and such that no run writes: losses may be
-// anything, counts and times may not.
+// Extreme numbers, and numbers that no run writes: losses may be anything, counts and
+// times may not.
 func TestNumbersOfNoRun(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -124,7 +124,7 @@ func TestNumbersOfNoRun(t *testing.T) {
 	}
 }
 
-// A line of any length that is no line of a run, and a run whose process is gone.
+// Overlong lines that are not lines of a run.
 func TestLongLine(t *testing.T) {
 	f := newFolder(t)
 	f.updates(1, 2)
@@ -137,14 +137,14 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// A run that names a process of this machine which is not there died, once it is silent;
-// one that goes on writing has its process elsewhere, as in a container.
+// A run that names a process that does not exist on this machine counts as dead once it
+// is silent; if it goes on writing, its process is elsewhere, as in a container.
 func TestProcessIsGone(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Skip(err)
 	}
-	const pid = 1<<22 + 1 // more than Linux gives
+	const pid = 1<<22 + 1 // higher than Linux assigns
 	now := time.Now()
 	about := func(pid int) string {
 		return fmt.Sprintf(`{"host":%q,"pid":%d,"updates":9,"started":%q}`, host, pid, now.Add(-time.Minute).UTC().Format(time.RFC3339))

@@ -45,7 +45,7 @@ func (f *folder) write(name, text string) {
 	}
 }
 
-// replace rewrites a file, as a run does: another file takes its name.
+// replace rewrites a file like a run does: another file takes its name.
 func (f *folder) replace(name, text string) {
 	f.t.Helper()
 	f.write(name+".new", text)
@@ -54,7 +54,7 @@ func (f *folder) replace(name, text string) {
 	}
 }
 
-// update is the line of an update, a second after the one before.
+// update is the line of an update, a second after the previous one.
 func update(u int, loss string) string {
 	return fmt.Sprintf(`{"event":"update","update":%d,"loss":%s,"learning_rate":0.001,"grad_norm":1.5,"tokens":%d,"seconds":0.5,"rate":200,"wait_seconds":0.1,"time":%d,`+
 		`"since":{"updates":1,"seconds":0.8,"wait_seconds":0.1,"save_seconds":0.1,"evaluation_seconds":0.1,"tokens":100,"flops":4e9}}`+"\n", u, loss, 100*u, start.Unix()+int64(u))
@@ -69,7 +69,7 @@ func (f *folder) updates(from, to int) {
 	f.write(train.MetricsFile, b.String())
 }
 
-// about writes what the run is.
+// about writes the run's description.
 func (f *folder) about(more string) {
 	f.t.Helper()
 	f.replace(InfoFile, `{"system":"refocused","preset":"p","device":"EPYC","threads":2,"processors":2,"precision":"fp32","updates":1000,"warmup_updates":10,`+
@@ -92,7 +92,7 @@ func (f *folder) open() *Run {
 	return r
 }
 
-// poll reads on and reports whether there was news.
+// poll reads what is new and reports whether there was anything.
 func poll(t *testing.T, r *Run) bool {
 	t.Helper()
 	changed, err := r.Poll()
@@ -113,8 +113,8 @@ func series(s *Snapshot, name string) *Series {
 	return nil
 }
 
-// A run that is written while it is read: torn lines wait for their end, what is
-// unchanged is not read again, and a file that is rewritten is read from its start.
+// A run that is written while it is read: torn lines wait for their end, unchanged files
+// are not read again, and a rewritten file is read from its start.
 func TestReadWhileWritten(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -151,7 +151,7 @@ func TestReadWhileWritten(t *testing.T) {
 	if !poll(t, r) || len(r.curve.rows) != 2 || r.curve.rows[1].loss != 2 {
 		t.Errorf("%+v", r.curve.rows)
 	}
-	// Rewritten in place, longer than before: what was read is no longer there.
+	// Rewritten in place, longer than before: what was read no longer exists.
 	text := strings.ReplaceAll(update(1, "7")+update(2, "6")+update(3, "5"), "1.5", "2.5")
 	if err := os.WriteFile(r.metrics.path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// What is in the snapshot of a run in the middle.
+// The content of the snapshot of a run in progress.
 func TestSnapshot(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -231,8 +231,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// News of checkpoints comes when a save or a removal in the background is done, and cuts
-// nothing; an update that comes again does.
+// Checkpoint lines come when a save or a removal in the background is done, and drop
+// nothing; a repeated update does.
 func TestLateLines(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -398,8 +398,8 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// No control character, escape sequence or turn of direction gets through, wherever
-// it stands.
+// No control character, escape sequence or change of direction gets through, wherever it
+// is.
 func TestHostileText(t *testing.T) {
 	evil := "a\x1b[31mb\x1b]0;title\ac\u009b2Jd\x07\u202ee\x00f\xffg\r\nh\x1b"
 	if got, want := Printable(evil), "abcdef\ufffdg  h"; got != want {
@@ -430,7 +430,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// What is thinned keeps its extremes, its ends and its gaps.
+// A thinned series keeps its extremes, its ends and its gaps.
 func TestThin(t *testing.T) {
 	const n = 100_000
 	y := make([]float64, n)
@@ -467,8 +467,8 @@ func TestThin(t *testing.T) {
 	}
 }
 
-// Samples are bounded however many there are, their sums are exact, and a writer
-// that is opened again continues from the file.
+// Samples are bounded however many there are, their sums are exact, and a reopened writer
+// continues from the file.
 func TestSamplesAreBounded(t *testing.T) {
 	d := held(t)
 	w, err := NewSampleWriter(d)
@@ -584,8 +584,8 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// The alerts that rest on figures, each with those figures, and the runs next to the
-// limit that get none.
+// The alerts that are based on figures, each with those figures, and runs near the limit
+// that get none.
 func TestAlerts(t *testing.T) {
 	line := func(u int, more string) string {
 		return fmt.Sprintf(`{"event":"update","update":%d,"loss":2,"grad_norm":1,"time":%d%s}`+"\n", u, start.Unix()+int64(u), more)
@@ -677,7 +677,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// What is advised against spikes is another clipping than the run's.
+// The advice against spikes is a clipping other than the run's.
 func TestSpikesAreClipped(t *testing.T) {
 	for now, want := range map[string]string{
 		"1": "or a lower training.max_grad_norm (now 1)", "0.5": "or a lower training.max_grad_norm (now 0.5)", "0": "or 1 for training.max_grad_norm (now 0)", "5": "or 1 for training.max_grad_norm (now 5)",

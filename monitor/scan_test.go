@@ -85,8 +85,8 @@ func same(a, b *train.Line) bool {
 	return text(a) == text(b)
 }
 
-// What the scanner takes it reads as encoding/json does, and it takes every line that
-// a run writes.
+// Lines that the scanner accepts are read like encoding/json reads them, and it accepts
+// every line that a run writes.
 func TestScannerReadsAsJSONDoes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s lineScanner
@@ -100,7 +100,7 @@ func TestScannerReadsAsJSONDoes(t *testing.T) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		// Of whole numbers strconv alone knows those of 19 digits.
+		// Among whole numbers, only strconv reads those of 19 digits.
 		got, ok := s.scan(raw)
 		if !ok && line.Tokens < 1e18 {
 			t.Fatalf("not scanned: %s", raw)
@@ -108,7 +108,7 @@ func TestScannerReadsAsJSONDoes(t *testing.T) {
 		if ok && !same(got, &want) {
 			t.Fatalf("%s\n%+v\n%+v", raw, got, want)
 		}
-		// A byte that is changed is refused, or read as encoding/json reads it.
+		// A line with a changed byte is refused, or read like encoding/json reads it.
 		const odd = "{}[]\",:.-+eE0123456789ax \\\x00\xff"
 		raw[r.IntN(len(raw))] = odd[r.IntN(len(odd))]
 		want = train.Line{}
@@ -119,7 +119,7 @@ func TestScannerReadsAsJSONDoes(t *testing.T) {
 	}
 }
 
-// add takes a line.
+// add adds a line.
 func (c *curve) add(raw []byte) {
 	var s lineScanner
 	var e entry
@@ -127,7 +127,7 @@ func (c *curve) add(raw []byte) {
 	c.take(&e)
 }
 
-// What is unusual is left to encoding/json, and read all the same.
+// Unusual lines are left to encoding/json, and read all the same.
 func TestScannerGivesUp(t *testing.T) {
 	var s lineScanner
 	for _, raw := range []string{

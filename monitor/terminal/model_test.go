@@ -62,7 +62,7 @@ func (f *folder) line(name string, v any) {
 	f.write(name, string(raw)+"\n")
 }
 
-// about writes what the run is; more goes over it.
+// about writes the run's description; more overrides it.
 func (f *folder) about(more map[string]any) *folder {
 	info := map[string]any{
 		"system": "refocused", "preset": "quickstart", "device": "EPYC", "threads": 2, "processors": 4, "precision": "bf16", "parameters": 5256704, "updates": 200,
@@ -76,7 +76,8 @@ func (f *folder) about(more map[string]any) *folder {
 	return f
 }
 
-// updates writes curves that fall from a loss to about a third of it, a second an update.
+// updates writes curves that fall from a loss to about a third of it, one second per
+// update.
 func (f *folder) updates(from, to int, loss float64) *folder {
 	for u := from; u <= to; u++ {
 		x := float64(u)
@@ -92,7 +93,7 @@ func (f *folder) updates(from, to int, loss float64) *folder {
 	return f
 }
 
-// samples writes looks at the machine, and at a card if there is one.
+// samples writes samples of the machine, and at a card if there is one.
 func (f *folder) samples(to int, card bool) *folder {
 	for i := range to {
 		x := float64(i)
@@ -118,7 +119,7 @@ func (f *folder) log(texts ...string) *folder {
 	return f
 }
 
-// frame is what a watcher would give at a time.
+// frame returns what a watcher would show at a time.
 func frame(t *testing.T, after time.Duration, folders ...*folder) Frame {
 	t.Helper()
 	f := Frame{Now: start.Add(after), News: true}
@@ -139,7 +140,7 @@ func frame(t *testing.T, after time.Duration, folders ...*folder) Frame {
 	return f
 }
 
-// press is the message of a key.
+// press returns the message of a key.
 func press(k string) tea.Msg {
 	switch k {
 	case "tab":
@@ -154,7 +155,7 @@ func press(k string) tea.Msg {
 	return tea.KeyPressMsg{Code: rune(k[0]), Text: k}
 }
 
-// screen is what the model shows after messages.
+// screen returns what the model shows after messages.
 func screen(o Options, w, h int, msgs ...tea.Msg) string {
 	var m tea.Model = New(o)
 	for _, msg := range append([]tea.Msg{tea.WindowSizeMsg{Width: w, Height: h}}, msgs...) {
@@ -238,7 +239,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// fits checks that a screen has its size, and no escape sequences but colors.
+// fits checks that a screen has its size, and no escape sequences except colors.
 func fits(t *testing.T, text string, w, h int) {
 	t.Helper()
 	lines := strings.Split(text, "\n")
@@ -282,8 +283,8 @@ func TestEverySizeAndKey(t *testing.T) {
 	}
 }
 
-// A watcher that has nothing new gives the frame it gave, and one whose run cannot be
-// read reports it.
+// A watcher with nothing new returns the same frame again, and one whose run cannot be
+// read reports that.
 func TestWatcher(t *testing.T) {
 	f := newFolder(t, "run").about(nil).updates(1, 5, 3)
 	r, err := monitor.Open(f.dir)
@@ -327,7 +328,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The line of an update of microseconds, and of one on a card, is ASCII as well.
+// The lines of an update of microseconds, and of one on a card, are ASCII as well.
 func TestLineIsASCII(t *testing.T) {
 	f := newFolder(t, "run").about(nil).samples(5, true)
 	f.line(train.MetricsFile, map[string]any{

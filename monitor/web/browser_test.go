@@ -37,7 +37,7 @@ func browser(t *testing.T) context.Context {
 	opt := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(90*time.Second), chromedp.WindowSize(1280, 900))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opt...)
 	t.Cleanup(cancel)
-	// What the browser sends and this library does not know yet is not an error of ours.
+	// Messages from the browser that this library does not know yet are not our errors.
 	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
@@ -45,7 +45,7 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// start shows runs at an address until stop is called.
+// startAt shows runs at an address until stop is called.
 func startAt(t *testing.T, address string, runs ...string) (at string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -93,13 +93,13 @@ func await(t *testing.T, ctx context.Context, expression string) { //nolint:revi
 	t.Fatalf("%s: %v; the page:\n%.2000s", expression, last, page)
 }
 
-// row is the expression of a line of the tables that mirror the curves.
+// row returns the expression for a line of the tables that mirror the curves.
 func row(run, series string) string {
 	return fmt.Sprintf("[...document.querySelectorAll('table[data-panel] tr')].find((r) => r.dataset.run === %q && r.dataset.series === %q).dataset", run, series)
 }
 
-// A page follows a run while it grows, and a run that comes later; it continues after
-// a restart of the server, with every point once. Names and messages of runs are plain
+// A page follows a run while it grows, and a run that appears later; it continues after a
+// restart of the server, with every point once. Names and messages of runs are plain
 // text.
 func TestBrowserLive(t *testing.T) {
 	ctx := browser(t)
@@ -131,7 +131,7 @@ func TestBrowserLive(t *testing.T) {
 	await(t, ctx, row(name, "loss")+".at === '8' && "+row(name, "loss")+".points === '8' && "+row(name, "loss")+".drawn === '8'")
 
 	stop()
-	f.replace(train.MetricsFile, lines(1, 4, 0.7)) // resumed from before
+	f.replace(train.MetricsFile, lines(1, 4, 0.7)) // resumed from an earlier update
 	startAt(t, at, f.dir, late.dir)
 	await(t, ctx, row(name, "loss")+".at === '4' && "+row(name, "loss")+".drawn === '4'")
 
@@ -140,7 +140,7 @@ func TestBrowserLive(t *testing.T) {
 	await(t, ctx, "typeof hacked === 'undefined' && document.querySelectorAll('main img, main script, main b b').length === 0")
 }
 
-// Whoever selects a part of a curve gets its points from the server.
+// Selecting a part of a curve gets its points from the server.
 func TestBrowserZoom(t *testing.T) {
 	ctx := browser(t)
 	f := newFolder(t, "run")
@@ -163,7 +163,7 @@ func TestBrowserZoom(t *testing.T) {
 	await(t, ctx, row("run", "loss")+".at === '20000' && document.getElementById('whole').hidden")
 }
 
-// On a touch screen two fingers zoom, one moves what is zoomed, and a double tap goes
+// On a touch screen two fingers zoom, one moves the zoomed view, and a double tap goes
 // back to the whole run.
 func TestBrowserTouch(t *testing.T) {
 	ctx := browser(t)
@@ -187,7 +187,8 @@ func TestBrowserTouch(t *testing.T) {
 		touch(input.TouchMove, x, 1-x)
 	}
 	touch(input.TouchEnd)
-	// 0.45 to 0.55 of the run is now 0.1 to 0.9 of the panel: an eighth is seen, from 0.4375.
+	// 0.45 to 0.55 of the run is now 0.1 to 0.9 of the panel: an eighth is visible, from
+	// 0.4375.
 	await(t, ctx, "document.documentElement.dataset.zoomed !== undefined && !document.getElementById('whole').hidden")
 	await(t, ctx, "Number("+row("run", "loss")+".first) > 8500 && Number("+row("run", "loss")+".at) < 11500")
 	var before float64
@@ -205,8 +206,8 @@ func TestBrowserTouch(t *testing.T) {
 	await(t, ctx, row("run", "loss")+".at === '20000' && document.getElementById('whole').hidden")
 }
 
-// Runs of the same hostile name, one with numbers at the ends of what there is, one whose
-// folder goes: the page shows what there is to show, as text.
+// Runs with the same hostile name, one with extreme numbers, one whose folder disappears:
+// the page shows what it can, as text.
 func TestBrowserHostile(t *testing.T) {
 	ctx := browser(t)
 	const name = "a\x1b[31m\u202eb<script>hacked=1<"
@@ -238,7 +239,7 @@ func TestBrowserHostile(t *testing.T) {
 	}
 }
 
-// A run of a million updates is there at once.
+// A run of a million updates is shown at once.
 func TestBrowserMillion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a file of 130 MB: not with -short")

@@ -22,7 +22,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// start is when the runs of the tests begin: a little ago, so that they live.
+// start is when the runs of the tests begin: a little ago, so that they are alive.
 var start = time.Now().Add(-20 * time.Second)
 
 // folder is a run directory that a test writes.
@@ -52,7 +52,7 @@ func (f *folder) write(name, text string) {
 	}
 }
 
-// replace rewrites a file, as a run does: another file takes its name.
+// replace rewrites a file like a run does: another file takes its name.
 func (f *folder) replace(name, text string) {
 	f.t.Helper()
 	f.write(name+".new", text)
@@ -67,7 +67,7 @@ func (f *folder) about(id, rate string) {
 		`"plan":{"arena_bytes":1000,"planned_total_bytes":2000,"capacity_bytes":9000,"peak_flops_per_second":1e10,"peak_name":"fp32 peak"}}`, id, start.UTC().Format(time.RFC3339), rate))
 }
 
-// lines are those of updates; took distinguishes the sessions.
+// lines returns the lines of updates; took distinguishes the sessions.
 func lines(from, to int, took float64) string {
 	var b strings.Builder
 	for u := from; u <= to; u++ {
@@ -95,7 +95,7 @@ func (f *folder) say(text string) {
 	f.write(monitor.LogFile, string(raw)+"\n")
 }
 
-// serve shows runs; look makes the server look at them.
+// serve shows runs; look makes the server poll them.
 func serve(t testing.TB, opt Options) (at string, look func()) {
 	s := New(opt)
 	h := httptest.NewServer(s)
@@ -103,7 +103,7 @@ func serve(t testing.TB, opt Options) (at string, look func()) {
 	return h.URL, s.hub.poll
 }
 
-// event is one as it comes, of a run or the list of runs.
+// event is an event as received, for a run or the list of runs.
 type event struct {
 	kind, id, raw string
 	list          []entry
@@ -228,8 +228,8 @@ func wantX(t testing.TB, e event, name string, want ...float64) {
 	}
 }
 
-// An event has what came after the cursor and nothing else, on the same connection,
-// on another, and from another server.
+// An event contains only what came after the cursor, on the same connection, on another,
+// and from another server.
 func TestOnlyWhatIsNew(t *testing.T) {
 	f := newFolder(t, "run")
 	f.updates(1, 3)
@@ -274,9 +274,8 @@ func TestOnlyWhatIsNew(t *testing.T) {
 	}
 }
 
-// A run whose files were replaced is sent again: after a resume from a checkpoint
-// before the cursor, even if every loss comes out the same, and after another run took
-// the folder.
+// A run whose files were replaced is sent again: after a resume from a checkpoint before
+// the cursor, even if every loss is the same, and after another run took the folder.
 func TestReplaced(t *testing.T) {
 	for name, change := range map[string]func(f *folder){
 		"resumed from before":   func(f *folder) { f.replace(train.MetricsFile, lines(1, 2, 0.5)) },
@@ -320,7 +319,7 @@ func TestStrangeCursor(t *testing.T) {
 	}
 }
 
-// A run may come later, go, and come back.
+// A run may appear later, disappear, and come back.
 func TestComesAndGoes(t *testing.T) {
 	f := &folder{t, filepath.Join(t.TempDir(), "run")}
 	at, look := serve(t, Options{Runs: []string{f.dir}})
@@ -353,7 +352,8 @@ func TestComesAndGoes(t *testing.T) {
 	}
 }
 
-// A folder of runs shows each, with those that come later; equal names are distinguished.
+// A folder of runs shows each, including those that appear later; equal names are
+// distinguished.
 func TestFolders(t *testing.T) {
 	base := t.TempDir()
 	for _, name := range []string{"x/same", "y/same"} {
@@ -399,7 +399,7 @@ func get(t testing.TB, at string, header ...string) (int, string, http.Header) {
 	return res.StatusCode, string(raw), res.Header
 }
 
-// A range has the points of the range, thinned for the width, and no spike is lost.
+// A range contains its points, thinned for the width, and no spike is lost.
 func TestRange(t *testing.T) {
 	f := newFolder(t, "run")
 	f.updates(1, 5000)
@@ -433,7 +433,8 @@ func TestRange(t *testing.T) {
 	}
 }
 
-// Without a token only this machine may ask, by its own name; with one, anyone who has it.
+// Without a token only this machine has access, by its own name; with one, anyone who has
+// it.
 func TestAccess(t *testing.T) {
 	f := newFolder(t, "run")
 	open, _ := serve(t, Options{Runs: []string{f.dir}})
@@ -568,7 +569,7 @@ func TestReports(t *testing.T) {
 	}
 	at, _ := serve(t, Options{Runs: []string{f.dir}})
 	raw := listen(t, at, "").next("run").raw
-	last := -1 // pictures in their order, of the newest evaluation first
+	last := -1 // pictures in order, those of the newest evaluation first
 	for _, name := range []string{`{"name":"report.html"}`, `{"name":"eval.svg","picture":true}`, "report/01.svg", "report/02.svg", "eval/step-2/01.svg", "eval/step-2/02.svg", "eval/step-1/01.svg"} {
 		if i := strings.Index(raw, name); i <= last {
 			t.Errorf("%s is at %d, after %d: %s", name, i, last, raw)
@@ -591,7 +592,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// What a model wrote comes as text, without what a terminal or page would interpret.
+// A model's text is sent without anything that a terminal or page would interpret.
 func TestGenerated(t *testing.T) {
 	f := newFolder(t, "run")
 	f.updates(1, 1)

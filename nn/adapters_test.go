@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Experts with an update of each compute what experts with the updates merged do, and the
+// Experts with an update each compute the same as experts with the updates merged, and the
 // gradients of the factors are the differences that a step of 1 makes: the result is linear in
 // each of them.
 func TestAdaptedExperts(t *testing.T) {
@@ -165,7 +165,7 @@ func set(t *testing.T, r *engine.Executable, name string, values []float32) {
 	}
 }
 
-// Targets that cannot be adapted are refused by the key that names them, with what there is.
+// Targets that cannot be adapted are refused, naming the key and the available targets.
 func TestAdaptersRefuse(t *testing.T) {
 	model := func(b *graph.Builder) {
 		x := b.Input("x", graph.T(graph.F32, 2, 8, 4))

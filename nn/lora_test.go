@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// A layer with its update merged computes what the adapted layer does.
+// A layer with its update merged computes the same as the adapted layer.
 func TestMergedEqualsAdapted(t *testing.T) {
 	const rows, steps, in, out = 3, 5, 48, 40
 	l := nn.LoRA{Name: "lora", Rank: 6, Alpha: 12}

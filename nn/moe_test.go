@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// run compiles a function, fills its inputs and states with normal numbers and
-// gives its outputs and what it was filled with.
+// run compiles a function, fills its inputs and states with normal numbers and returns
+// its outputs and what it was filled with.
 func run(t *testing.T, build func(b *graph.Builder)) (out, in map[string][]float32) {
 	t.Helper()
 	b := graph.NewBuilder("f")
@@ -69,8 +69,8 @@ func run(t *testing.T, build func(b *graph.Builder)) (out, in map[string][]float
 	return out, in
 }
 
-// Tokens sent to experts and back are each expert's product on all tokens,
-// masked by the tokens it took, and weighted.
+// Tokens sent to experts and back equal each expert's matmul on all tokens, masked by the
+// tokens it took, and weighted.
 func TestExpertsEqualDense(t *testing.T) {
 	for _, c := range []struct {
 		experts, choices int
@@ -160,7 +160,7 @@ type rank struct {
 	p      float64
 }
 
-// ranked are the choices likeliest experts, with the weights they are given.
+// ranked returns the choices likeliest experts, with their weights.
 func ranked(w, x []float32, experts, choices int) []rank {
 	out := make([]rank, experts)
 	sum := 0.0

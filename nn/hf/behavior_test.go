@@ -13,8 +13,8 @@ import (
 
 var causal = []string{"neox", "neox-old", "gpt2", "llama", "llama-biases", "qwen3"}
 
-// Text goes through the cache in pieces of 5, 4, 1, 1 and 1 tokens in two rows
-// at different places: the logits are those of the whole text at once.
+// Text goes through the cache in pieces of 5, 4, 1, 1 and 1 tokens in two rows at
+// different positions: the logits equal those of the whole text at once.
 func TestCache(t *testing.T) {
 	for _, name := range causal {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestCache(t *testing.T) {
 			for _, n := range pieces {
 				step(n)
 			}
-			// Rows need not be at the same place: both continue from where they
-			// were, over keys that are already there.
+			// Rows need not be at the same position: both continue from where they were,
+			// over existing keys.
 			at = []int32{9, 5}
 			step(1)
 			step(1)
@@ -114,8 +114,8 @@ func TestCausality(t *testing.T) {
 	}
 }
 
-// Rows that share a batch do not see each other, nor documents that share a
-// row, nor anyone padding.
+// Rows that share a batch do not see each other, nor do documents that share a row, and
+// nothing sees padding.
 func TestNeighbors(t *testing.T) {
 	for _, c := range []struct{ folder, by string }{
 		{"bert-masked", "lens"}, {"roberta-masked", "lens"}, {"neox", "segments"}, {"gpt2", "segments"}, {"bert-masked", "segments"},
@@ -163,8 +163,8 @@ func TestNeighbors(t *testing.T) {
 	}
 }
 
-// Every linear layer of a model is offered for adaptation, by its full name;
-// a low-rank update of them trains while the frozen weights stay as they were.
+// Every linear layer of a model is offered for adaptation, by its full name; low-rank
+// updates train while the frozen weights do not change.
 func TestAdaptAndFreeze(t *testing.T) {
 	for name, want := range map[string]int{"roberta-classifier": 2*6 + 2, "bert-classifier": 2*6 + 2, "neox": 2 * 4, "gpt2": 2 * 4} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestAdaptAndFreeze(t *testing.T) {
 					in.F32()[i] = .1
 				}
 			}
-			for range 2 { // in the first, no gradient passes the zeros of "up"
+			for range 2 { // in the first pass, no gradient gets past the zeros of "up"
 				run(t, r, engine.FuncStep)
 			}
 			for name, was := range before {
@@ -251,7 +251,7 @@ func TestAdaptAndFreeze(t *testing.T) {
 	}
 }
 
-// Embeddings given instead of ids act like those of the table.
+// Embeddings passed instead of ids act like those of the table.
 func TestEmbeds(t *testing.T) {
 	for _, name := range causal {
 		t.Run(name, func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestConfigRefusals(t *testing.T) {
 	}
 }
 
-// What earlier versions of transformers wrote, and what a person may add.
+// Output of earlier versions of transformers, and possible manual additions.
 func TestConfigDialects(t *testing.T) {
 	c, err := ParseConfig(changed(t, "bert-classifier", map[string]string{
 		"id2label": "", "num_labels": "4", "position_embedding_type": `"absolute"`, "hidden_act": `"relu"`, "classifier_dropout": "0.3",

@@ -16,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// states are the weights of a loaded program as a source of tensors.
+// states is the weights of a loaded program as a source of tensors.
 type states struct{ r *engine.Executable }
 
 func (s states) Tensor(name string) (safetensors.Tensor, error) {
@@ -37,8 +37,8 @@ func (s states) Tensors() []safetensors.Info {
 	return list
 }
 
-// What was loaded, exported and loaded again has the same bits, describes
-// itself the same, and a bare model's tensors have the names they came with.
+// A model that is loaded, exported and loaded again has the same bits and the same
+// description, and a bare model's tensors keep their names.
 func TestRoundTrip(t *testing.T) {
 	for _, name := range folders {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// weightNames are the tensors of a folder but for buffers.
+// weightNames returns the tensors of a folder except buffers.
 func weightNames(t *testing.T, f *family, dir string) []string {
 	t.Helper()
 	m, err := safetensors.OpenModel(dir, "model")
@@ -238,8 +238,8 @@ func TestExportRefuses(t *testing.T) {
 	}
 }
 
-// Where output and embedding are two weights, transformers reads the bias of
-// BERT's masked language model head under a second name: both are written.
+// If output and embedding are two weights, transformers reads the bias of BERT's masked
+// language model head under a second name: both are written.
 func TestUntiedBiasIsWrittenTwice(t *testing.T) {
 	f := openFolder(t, "bert-masked")
 	m := f.Model.(BERT)
@@ -261,8 +261,8 @@ func TestUntiedBiasIsWrittenTwice(t *testing.T) {
 	}
 }
 
-// A tokenizer.json gets the tokenizer_config.json that makes transformers use
-// it as it is; one that is there stays.
+// A tokenizer.json gets the tokenizer_config.json that makes transformers use it as it
+// is; an existing one is kept.
 func TestTokenizerConfig(t *testing.T) {
 	f := openFolder(t, "roberta-classifier")
 	r, _ := f.forward(t, true)

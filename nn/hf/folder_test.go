@@ -42,7 +42,7 @@ func openFolder(t *testing.T, name string) *folder {
 	return f
 }
 
-// given is an integer tensor of expected.safetensors, nil if there is none.
+// given returns an integer tensor of expected.safetensors, nil if there is none.
 func (f *folder) given(name string) []int32 {
 	x, err := f.expected.Tensor(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (f *folder) given(name string) []int32 {
 	return engine.Tensor{Data: slices.Clone(x.Data)}.I32()
 }
 
-// want is a floating-point one.
+// want returns a floating-point tensor of it.
 func (f *folder) want(name string) []float32 {
 	x, err := f.expected.Tensor(name)
 	if err != nil {
@@ -64,8 +64,8 @@ func (f *folder) want(name string) []float32 {
 	return out
 }
 
-// lens are the lengths of the rows, and places the rows of RoBERTa's position
-// table as transformers counts them.
+// lens returns the lengths of the rows, places the rows of RoBERTa's position table as counted
+// by transformers.
 func (f *folder) lens(batch, time int) []int32 {
 	mask := f.given("attention_mask")
 	lens := make([]int32, batch)
@@ -95,7 +95,7 @@ func places(lens []int32, time, pad int) []int32 {
 	return rows
 }
 
-// arm compiles and loads the forward half of the config's model.
+// arm compiles and loads the forward half that build builds.
 func arm(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("forward")
@@ -167,7 +167,7 @@ func output(t *testing.T, r *engine.Executable, fn, name string) []float32 {
 	return slices.Clone(x.F32())
 }
 
-// far is the largest difference over rows [from, to) of the given width.
+// far returns the largest difference over rows [from, to) of the given width.
 func far(a, b []float32) float64 {
 	worst := 0.0
 	for i := range a {
@@ -180,8 +180,8 @@ func far(a, b []float32) float64 {
 	return worst
 }
 
-// forward runs the model as transformers was run: padding masked, and with
-// exact set its rows of the position table as transformers counts them.
+// forward runs the model like transformers was run: padding masked, and with exact set
+// its rows of the position table as transformers counts them.
 func (f *folder) forward(t *testing.T, exact bool) (r *engine.Executable, report *Report) {
 	t.Helper()
 	ids := f.given("input_ids")
@@ -220,7 +220,7 @@ func (f *folder) forward(t *testing.T, exact bool) (r *engine.Executable, report
 	return r, report
 }
 
-// Each folder gives the outputs that transformers gives for it.
+// Each folder gives the same outputs as in transformers.
 func TestFolders(t *testing.T) {
 	for _, name := range folders {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,8 @@ func TestRopes(t *testing.T) {
 	}
 }
 
-// The loss of every update is that of transformers' classes with the same weights and texts.
+// The loss of every update equals that of transformers' classes with the same weights and
+// texts.
 func TestLlamaCurves(t *testing.T) {
 	for _, name := range []string{"llama", "qwen3"} {
 		t.Run(name, func(t *testing.T) {

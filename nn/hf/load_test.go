@@ -28,7 +28,7 @@ func program(t *testing.T, c *Config) *engine.Executable {
 	})
 }
 
-// with is the config with another head.
+// with returns the config with another head.
 func (f *folder) with(head Head, labels ...string) *Config {
 	c := *f.Config
 	c.Head, c.Labels = head, labels
@@ -39,8 +39,8 @@ func (f *folder) with(head Head, labels ...string) *Config {
 	return &c
 }
 
-// A classifier is started from a masked language model, as PhoBERT is: the new head
-// keeps its initial values, the old one is left out, both reported by name.
+// A classifier starts from a masked language model, as PhoBERT is: the new head keeps its
+// initial values, the old one is left out, both reported by name.
 func TestNewHead(t *testing.T) {
 	f := openFolder(t, "roberta-masked")
 	c := f.with(HeadClassifier, "clean", "offensive")
@@ -69,7 +69,7 @@ func TestNewHead(t *testing.T) {
 	}
 }
 
-// A classifier of other labels keeps the pooler and makes the rest new.
+// A classifier with other labels keeps the pooler and initializes the rest.
 func TestOtherLabels(t *testing.T) {
 	f := openFolder(t, "bert-classifier")
 	c := f.with(HeadClassifier, "yes", "no")
@@ -121,7 +121,7 @@ func TestVocabularyIsResized(t *testing.T) {
 	}
 }
 
-// edited is a folder's model with tensors changed, written to a new folder.
+// edited returns a folder's model with tensors changed, written to a new folder.
 func edited(t *testing.T, from string, change func(e []safetensors.Entry) []safetensors.Entry) string {
 	t.Helper()
 	src, err := safetensors.Open(filepath.Join("testdata", from, "model.safetensors"))

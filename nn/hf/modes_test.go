@@ -35,7 +35,7 @@ func TestTrainingModes(t *testing.T) {
 	}
 }
 
-// trainWith fits one batch and gives the losses.
+// trainWith fits one batch and returns the losses.
 func trainWith(t *testing.T, name string, o engine.CompileOptions) []float32 {
 	t.Helper()
 	const batch, time = 4, 12

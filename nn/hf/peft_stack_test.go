@@ -13,8 +13,9 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// A layer with a matrix for each expert is written as PEFT has one: of its factors,
-// einsum("o r e, e r i -> e o i") makes the update that we merge. It is read as it was.
+// A layer with a matrix for each expert is written in PEFT's layout: for its factors,
+// einsum("o r e, e r i -> e o i") makes the update that we merge. It is read back
+// unchanged.
 func TestWriteStackedAdapter(t *testing.T) {
 	const experts, rank, in, out = 3, 2, 4, 5
 	numbers := func(n int, f func(float64) float64) (x []float32, data []byte) {

@@ -22,7 +22,7 @@ var adapterCases = map[string]string{
 }
 
 // readAdapter opens an adapter of testdata. PEFT names the heads of all classifiers in
-// modules_to_save, also those that the model does not have.
+// modules_to_save, even those that the model does not have.
 func readAdapter(t *testing.T, name string) (*nn.Adapters, Weights) {
 	t.Helper()
 	a, w, err := ReadAdapter(filepath.Join("testdata", "lora", name))
@@ -33,8 +33,8 @@ func readAdapter(t *testing.T, name string) (*nn.Adapters, Weights) {
 	return a, w
 }
 
-// adapterLogits are those of a model of adapterCases for ids [2, 12]: one row for each of
-// ids, or of texts.
+// adapterLogits returns the logits of a model of adapterCases for ids [2, 12]: one row
+// for each of ids, or of texts.
 func adapterLogits(b *graph.Builder, m Model, ids *graph.Value) *graph.Value {
 	in := Input{IDs: ids}
 	if m, ok := m.(BERT); ok {
@@ -43,7 +43,7 @@ func adapterLogits(b *graph.Builder, m Model, ids *graph.Value) *graph.Value {
 	return causalLogits(b, m.(Causal), in)
 }
 
-// Logits and gradients of adapted models are those of PEFT.
+// Logits and gradients of adapted models equal PEFT's.
 func TestAdapters(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(adapterCases)) {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-// What is read is written as it was, so that PEFT loads it.
+// An adapter that was read is written unchanged, so that PEFT loads it.
 func TestWriteAdapter(t *testing.T) {
 	dir := filepath.Join("testdata", "lora", "gpt2-dora")
 	c, err := ReadConfig(filepath.Join("testdata", "gpt2"))
@@ -191,7 +191,7 @@ func TestWriteAdapter(t *testing.T) {
 	}
 }
 
-// What an adapter has and snug does not is refused by name.
+// Features of an adapter that snug lacks are refused by name.
 func TestReadAdapterRefuses(t *testing.T) {
 	whole, err := os.ReadFile(filepath.Join("testdata", "lora", "llama-lora", AdapterConfigFile))
 	if err != nil {
@@ -214,7 +214,7 @@ func TestReadAdapterRefuses(t *testing.T) {
 	}
 }
 
-// openAdapted opens the model folder dir with what was trained.
+// openAdapted opens the model folder dir with the trained weights.
 func openAdapted(t *testing.T, c *Config, dir string, a Adapted) Weights {
 	t.Helper()
 	var err error
@@ -228,7 +228,7 @@ func openAdapted(t *testing.T, c *Config, dir string, a Adapted) Weights {
 	return w
 }
 
-// A model with its adapters merged is the adapted one.
+// A model with its adapters merged equals the adapted one.
 func TestMergedAdapters(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(adapterCases)) {
 		t.Run(name, func(t *testing.T) {

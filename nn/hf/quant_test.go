@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Logits of folders whose linear layers are quantized are those of transformers with
-// bitsandbytes' weights (tools/goldens/quant.py), read by products as they are stored, and
+// Logits of folders whose linear layers are quantized equal those of transformers with
+// bitsandbytes' weights (tools/goldens/quant.py), both read by matmuls as stored and
 // decoded beforehand.
 func TestQuantizedLogits(t *testing.T) {
 	want, err := safetensors.Open("testdata/quant.safetensors")

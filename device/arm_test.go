@@ -15,7 +15,8 @@ func cpuinfo(implementer string, parts ...string) string {
 	return text.String()
 }
 
-// TestModelName holds the names of processors of arm64 against what Linux says of them.
+// TestModelName checks the names of arm64 processors against what Linux reports about
+// them.
 func TestModelName(t *testing.T) {
 	for _, c := range []struct{ text, vendor, want string }{
 		{cpuinfo("0x41", "0xd0c", "0xd0c"), "", "Neoverse N1"},

@@ -51,8 +51,8 @@ func TestSampleFromFiles(t *testing.T) {
 	}
 }
 
-// A look soon after another, as at the end of a run, tells CPU use of a stretch that is
-// long enough: within less than a tick of the clock it would always be none.
+// A sample soon after another, as at the end of a run, reports CPU use over a long enough
+// interval: within less than a tick of the clock it would always be zero.
 func TestSampleSoonAfterAnother(t *testing.T) {
 	stat := func(ticks int) string {
 		return fmt.Sprintf("17 (a) S 1 2 3 4 5 6 7 8 9 10 %d 0 0 0 20 0 1 0 0\n", ticks)
@@ -80,7 +80,7 @@ func TestSampleSoonAfterAnother(t *testing.T) {
 		}
 	}
 	near(used(time.Second, 90, 100, 100), 90, 50)
-	near(used(2*time.Millisecond, 90, 100, 100), 90, 50) // no tick since: the second before counts
+	near(used(2*time.Millisecond, 90, 100, 100), 90, 50) // no tick since: the previous second counts
 	near(used(5*time.Millisecond, 90, 101, 100), 90, 100*101.0/201)
 	near(used(time.Second, 150, 250, 150), 60, 75) // from the end of that second on
 	if err := s.Close(); err != nil {
@@ -101,7 +101,7 @@ func TestSampleOfThisProcess(t *testing.T) {
 		}
 	}
 	a := s.Sample()
-	// On a busy machine the work takes longer, by the clock that is read last.
+	// On a busy machine the work takes longer, so the clock is read last.
 	least := 100 * ticks / float64(ticksPerSecond) / time.Since(began).Seconds()
 	if a.ProcessCPU < least || a.RSS < 1<<20 || a.PeakRSS < a.RSS/2 || a.MemoryAvailable <= 0 {
 		t.Errorf("after work of %d ticks, %.1f %% of a processor: %+v", ticks, least, a)

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// As bitsandbytes 0.49's create_dynamic_map gives them.
+// The values of bitsandbytes 0.49's create_dynamic_map.
 func TestValues(t *testing.T) {
 	for _, c := range []struct {
 		book *Book
@@ -24,7 +24,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// expected is what a search finds, but that no number above 0 becomes 0.
+// expected returns what a search finds, except that no number above 0 becomes 0.
 func expected(b *Book, x float32) uint32 {
 	if code := b.search(x); x <= 0 || code > 0 {
 		return code
@@ -38,7 +38,7 @@ func nearest(b *Book, x float32) uint32 {
 	return uint32(codes[0])
 }
 
-// Every entry is its own nearest, and so is what a search finds for any number.
+// Every entry is its own nearest, and any number gets what a search finds.
 func TestNearest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, b := range []*Book{Signed, Unsigned} {

@@ -15,9 +15,9 @@ import (
 	"github.com/snug-ml/snug/internal/sources"
 )
 
-// What killed processes left goes with the next folder that is built there,
-// whatever it will be called; what a living process or another host builds
-// stays, and so does what only looks alike.
+// Leftovers of killed processes are removed when the next folder is built there, whatever
+// its name; what a living process or another host builds stays, and so does anything that
+// only looks similar.
 func TestStage(t *testing.T) {
 	parent := t.TempDir()
 	mark := hostMark()
@@ -83,8 +83,8 @@ func TestWritersAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A file under a temporary name that a dead process left goes with the next that
-// is written there; a failed write leaves nothing.
+// A file that a dead process left under a temporary name is removed when the next one is
+// written there; a failed write leaves nothing.
 func TestWriteSweeps(t *testing.T) {
 	parent := t.TempDir()
 	dead := filepath.Join(parent, fmt.Sprintf(".other%s%d-1a2b", hostMark(), 1<<31-2))
@@ -107,7 +107,7 @@ func TestWriteSweeps(t *testing.T) {
 	}
 }
 
-// So does what they left among the temporary files.
+// So are their leftovers among the temporary files.
 func TestScratch(t *testing.T) {
 	parent := t.TempDir()
 	t.Setenv("TMPDIR", parent)
@@ -133,7 +133,7 @@ func TestScratch(t *testing.T) {
 	}
 }
 
-// What replaces a file or a folder is staged here, under a name that no other
+// Everything that replaces a file or a folder is staged here, under a name that no other
 // process uses and that is swept.
 func TestEverythingIsStagedHere(t *testing.T) {
 	calls := []string{"os.MkdirTemp(", "os.CreateTemp(", "os.Rename(", "os.WriteFile(", "os.Create("}
@@ -172,7 +172,7 @@ func TestEverythingIsStagedHere(t *testing.T) {
 	}
 }
 
-// Place fills what is absent or empty, and changes nothing else.
+// Place replaces only absent or empty folders, and changes nothing else.
 func TestPlace(t *testing.T) {
 	parent := t.TempDir()
 	at := func(name string) string { return filepath.Join(parent, name) }
@@ -181,7 +181,7 @@ func TestPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name, holds string // a file and what is in it afterwards
+		name, holds string // a file and its content afterwards
 		placed      bool
 	}{{"absent", "absent/new", true}, {"empty", "empty/new", true}, {"full", "full/kept", false}, {"file", "file", false}} {
 		tmp, err := Stage(at(c.name))

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// exact is the value of a 16-bit format with so many bits of exponent, in float64.
+// exact returns the value of a number in a 16-bit format with the given bits of exponent,
+// in float64.
 func exact(h uint16, exponent int) float64 {
 	places := 15 - exponent
 	sign, e, m := 1.0, int(h>>places)&(1<<exponent-1), float64(h&(1<<places-1))
@@ -24,8 +25,8 @@ func exact(h uint16, exponent int) float64 {
 	return sign * math.Ldexp(m+float64(int(1)<<places), e-bias-places)
 }
 
-// Every 16-bit number has its value and comes back; what is between two of them
-// goes to the nearer, and to the even one from the middle.
+// Every 16-bit number has its value and survives the round trip; numbers between two of
+// them round to the nearer one, and midpoints to the even one.
 func TestEveryNumber(t *testing.T) {
 	for name, f := range map[string]struct {
 		exponent int

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestList checks that each level extends one before it, and gives the bits of levels that
-// it includes.
+// TestList checks that each level extends an earlier one, and gives the same bits as
+// levels that it includes.
 func TestList(t *testing.T) {
 	names := map[string]bool{}
 	for l := Portable; int(l) < len(list); l++ {
@@ -29,7 +29,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestSettings asks for each value of hardware.cpu_isa: it means a level that this machine
+// TestSettings requests each value of hardware.cpu_isa: it means a level that this machine
 // runs, or is refused with the name of the best.
 func TestSettings(t *testing.T) {
 	for _, name := range Setting("").Enum() {
@@ -55,8 +55,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestWithout takes levels away from a machine that has all: whatever is lacking, a level is
-// lowered to one that it includes.
+// TestWithout removes levels from a machine that has all of them: whatever is missing, a
+// level falls back to one that it includes.
 func TestWithout(t *testing.T) {
 	defer func(r []Level) { running = r }(running)
 	for without := AVX2; int(without) < len(list); without++ {

@@ -80,7 +80,8 @@ func TestBitsandbytes(t *testing.T) {
 	}
 }
 
-// Any part decodes to what it is in the whole, and what was decoded encodes to the same.
+// Any part decodes to the same as within the whole, and decoded elements encode to the
+// same codes.
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, m := range []Matrix{{NF4, 5, 37}, {NF4, 300, 64}, {NF4, 1, 1}, {NF4, 2, 0}, {Int8, 5, 37}, {Int8, 3, 0}} {

@@ -20,7 +20,7 @@ var allowed = map[string]string{
 	"engine/conformance/golden.go":     "reads files of the repository, in tests",
 }
 
-// opening are the functions that wait at a pipe or read a device without end.
+// opening lists the functions that wait at a pipe or read a device without end.
 var opening = map[string][]string{
 	"os":     {"Open", "ReadFile"},
 	"zip":    {"OpenReader"},

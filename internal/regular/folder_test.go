@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What a file names is looked for in its folder and nowhere else.
+// The files that an index names are looked for in its folder and nowhere else.
 func TestFolder(t *testing.T) {
 	work := t.TempDir()
 	put := func(name string) string {

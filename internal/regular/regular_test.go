@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// odd makes one of each thing that is not a regular file, by name.
+// odd makes one of each kind of file that is not regular, by name.
 func odd(t *testing.T) map[string]string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "odd") // short: names of sockets have a limit
@@ -34,8 +34,8 @@ func odd(t *testing.T) map[string]string {
 	return map[string]string{pipe: "a pipe", link: "a pipe", socket: "a socket", dir: "a folder", "/dev/zero": "a device", "/dev/full": "a device"}
 }
 
-// Nothing but a regular file is opened, and the refusal does not wait: with a plain
-// open the pipe would block this test forever.
+// Only regular files are opened, and the refusal does not wait: with a plain open the
+// pipe would block this test forever.
 func TestOnlyRegularFiles(t *testing.T) {
 	for path, kind := range odd(t) {
 		root, err := os.OpenRoot(filepath.Dir(path))

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// AddRows gives the bits of adding row by row at every level, and writes nothing
+// AddRows gives the same bits as adding row by row at every level, and writes nothing
 // after its sums.
 func TestAddRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))

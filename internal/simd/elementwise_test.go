@@ -78,10 +78,10 @@ func (e elementwise) sampled(r *rand.Rand, n int) [][]float32 {
 	return in
 }
 
-// TestElementwiseLevels holds every level against portable Go: to the bit where
-// the package promises so, else the other levels to the bit against the lowest with
-// assembly, and that, and AVX-512 where it has a form of its own, against itself, one element
-// at a time (the ulp tests hold them against the mathematical value).
+// TestElementwiseLevels compares every level with portable Go: to the bit if the package
+// promises so, otherwise the other levels to the bit with the lowest with assembly, and that
+// one, and AVX-512 if it has its own form, with itself, one element at a time (the ulp tests
+// compare them with the mathematical value).
 func TestElementwiseLevels(t *testing.T) {
 	for _, e := range elementwiseTable {
 		t.Run(e.name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestElementwiseLevels(t *testing.T) {
 	}
 }
 
-// TestSameBits holds AVX2 and NEON, which no machine has both of, against what
-// both computed when this was written.
+// TestSameBits compares AVX2 and NEON, of which no machine has both, with what both
+// computed when this was written.
 func TestSameBits(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	if len(Levels()) == 1 {

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Each sum of MatVec is that of Dot at every level, for any width.
+// Each sum of MatVec equals Dot's at every level, for any width.
 func TestMatVec(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, level := range Levels() {

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Norms of bfloat16 rows give the bits of widening, norm and rounding.
+// Norms of bfloat16 rows give the same bits as widening, norm and rounding.
 func TestNormsBF16(t *testing.T) {
 	const eps = 1e-5
 	for _, level := range Levels() {

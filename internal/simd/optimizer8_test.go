@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Every level gives the bits of portable Go.
+// Every level gives the same bits as portable Go.
 func TestLion(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(19, 20))
@@ -44,7 +44,7 @@ func TestLion(t *testing.T) {
 	}
 }
 
-// Tables of any numbers do: every level gives the bits of portable Go.
+// Any numbers work as tables: every level gives the same bits as portable Go.
 func TestCodes8(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(21, 22))

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// PoolChannels divides the channels of MaxPool and MaxPoolGrad.
+// PoolChannels must divide the number of channels of MaxPool and MaxPoolGrad.
 const PoolChannels = 16
 
 // pooled panics unless n elements, of whole windows of ch channels, have two rows

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMaxPool holds maxima and their gradients against the definition, at every
-// level and in both formats, with many equal elements and some NaNs.
+// TestMaxPool compares maxima and their gradients with the definition, at every level and
+// in both formats, with many equal elements and some NaNs.
 func TestMaxPool(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 24))
 	for _, ch := range []int{PoolChannels, 3 * PoolChannels} {

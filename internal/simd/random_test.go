@@ -49,8 +49,8 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// TestRandomPure checks that element i is a function of seed, stream and i
-// alone, the same at every level, whatever slice it is asked for with.
+// TestRandomPure checks that element i is a function only of seed, stream and i, the same
+// at every level, whatever slice it is requested with.
 func TestRandomPure(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	level = isa.Portable
@@ -153,7 +153,7 @@ func TestRandomMoments(t *testing.T) {
 	}
 }
 
-// TestNormalAccuracy holds the normal numbers against the formula in float64.
+// TestNormalAccuracy compares the normal numbers with the formula in float64.
 func TestNormalAccuracy(t *testing.T) {
 	words, z := make([]uint32, 1<<16), make([]float32, 1<<16)
 	Philox(words, 5, 6, 0)

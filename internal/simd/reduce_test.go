@@ -19,8 +19,8 @@ func ordinary(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// TestReductionsAgree holds every exact reduction at every level against
-// portable Go, to the bit, and against float64.
+// TestReductionsAgree compares every exact reduction at every level with portable Go, to
+// the bit, and with float64.
 func TestReductionsAgree(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(5, 6))

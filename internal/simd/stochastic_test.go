@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Every level gives the bits of portable Go, in parts as at once.
+// Every level gives the same bits as portable Go, in parts or at once.
 func TestStochasticBF16Levels(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(31, 32))

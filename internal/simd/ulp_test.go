@@ -33,10 +33,10 @@ func ulp(x float64) float64 {
 	return math.Ldexp(1, max(math.Ilogb(x), -126)-23)
 }
 
-// TestUlps holds the transcendental functions against float64 over arguments
-// spread evenly over all float32 bit patterns, so over every binary order of
-// magnitude, NaN and Inf among them. Sin and Cos are tested within the range
-// they are made for and, by TestSinCosLarge, beyond.
+// TestUlps compares the transcendental functions with float64 over arguments spread
+// evenly over all float32 bit patterns, and so over every binary order of magnitude,
+// including NaN and Inf. Sin and Cos are tested within the range that they are made for
+// and, by TestTrigLarge, beyond.
 func TestUlps(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	for _, e := range elementwiseTable {
@@ -108,7 +108,7 @@ func (e elementwise) distance(x, got float32, want float64) float64 {
 	if e.unit != nil {
 		unit = max(unit, e.unit(float64(x)))
 	}
-	// An overflow counts as the first number that does not exist.
+	// An overflow counts as the first number beyond the range.
 	const beyond = 0x1p128
 	return math.Abs(max(min(float64(got), beyond), -beyond)-max(min(want, beyond), -beyond)) / unit
 }
@@ -146,7 +146,7 @@ func TestTrigLarge(t *testing.T) {
 	})
 }
 
-// TestLimits checks the values at infinity, at 0 and outside of the domains.
+// TestLimits checks the values at infinity, at 0 and outside the domains.
 func TestLimits(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	byName := map[string]elementwise{}

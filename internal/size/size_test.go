@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// A product is the true one, or the largest that there is where that is larger.
+// A product is exact, or the largest int64 if it would be larger.
 func TestProduct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ns := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 9), rapid.Int64Min(0)), 0, 6).Draw(t, "factors")

@@ -335,7 +335,7 @@ func (d *door) missing(have []net.Conn) string {
 }
 
 func (d *door) close() {
-	_ = d.l.Close() // nobody is expected any more
+	_ = d.l.Close() // no one is expected any more
 	for _, v := range d.later {
 		_ = v.Close()
 	}

@@ -188,7 +188,7 @@ func TestSmallStepsCount(t *testing.T) {
 		for i, x := range exact {
 			dot, square = dot+x*got[i], square+x*x
 		}
-		// The slope of the movement over that of float32: 1 where nothing is lost.
+		// The slope of the movement over that of float32: 1 if nothing is lost.
 		if slope := dot / square; math.Abs(slope-1) > 0.2 {
 			t.Errorf("rounding %d: weights move %.3g times as far as in float32 (%.3g of %.3g)", mode, slope, size(got), size(exact))
 		}

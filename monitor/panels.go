@@ -146,7 +146,7 @@ func (r *Run) machineSeries(v View, card bool) []Series {
 	return seriesOf(v, len(r.machine), func(i int) float64 { return r.machine[i].Time }, lines)
 }
 
-// positive is x, or NaN where it is not recorded.
+// positive is x, or NaN if it is not recorded.
 func positive(x float64) float64 {
 	if x <= 0 {
 		return math.NaN()

@@ -20,7 +20,7 @@ import (
 // request is what rank 0 wants from all others.
 type request struct {
 	End    ending // if Bytes is 0: what comes next
-	Rank   int    // which has it
+	Rank   int    // which rank has it
 	Moment int    // the index of a moment among those of that rank
 	From   int64
 	Bytes  int64

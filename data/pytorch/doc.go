@@ -33,8 +33,7 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// Error is what is wrong with a file. Path and Tensor are empty where they are
-// not known.
+// Error is what is wrong with a file. Path and Tensor are empty if they are not known.
 type Error struct {
 	Path    string
 	Tensor  string

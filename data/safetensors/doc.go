@@ -18,8 +18,8 @@
 //     then name), so equal input gives equal bytes.
 //   - An error names the file, the tensor, what was expected and what was found.
 //
-// A map of a file that somebody else truncates faults on access (SIGBUS), as
-// with every memory map; if others can write to a file, read it into memory and use Parse.
+// A map of a file that someone else truncates faults on access (SIGBUS), as with every
+// memory map; if others can write to a file, read it into memory and use Parse.
 //
 // Format: https://github.com/huggingface/safetensors, checked against its
 // reference implementation as of May 2026.
@@ -37,8 +37,7 @@ const MaxHeader = 100_000_000
 // MetadataKey is the one header key that is not a tensor.
 const MetadataKey = "__metadata__"
 
-// Error is a breach of the format. Path and Tensor are empty where they are
-// not known.
+// Error is a breach of the format. Path and Tensor are empty if they are not known.
 type Error struct {
 	Path    string
 	Tensor  string

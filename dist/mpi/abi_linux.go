@@ -43,9 +43,8 @@ func openMPI(handle uintptr) (a abi, err error) {
 	return a, nil
 }
 
-// abiOf determines which interface a library has. MPI_Abi_get_version says so where it is
-// that of MPI 5; a library of version 5 with another interface answers -1; older ones have no
-// such function.
+// abiOf determines which interface a library has. MPI_Abi_get_version confirms that of MPI 5;
+// a library of version 5 with another interface answers -1; older ones have no such function.
 func abiOf(handle uintptr, version string) (abi, error) {
 	if _, err := purego.Dlsym(handle, "ompi_mpi_comm_world"); err == nil {
 		return openMPI(handle)

@@ -75,8 +75,8 @@ func TestQuads(t *testing.T) {
 	}
 }
 
-// A device whose memory is out of the host's reach, which fuses nothing but
-// loops and aligns tensors more widely, computes the same.
+// A device whose memory is out of the host's reach, which fuses only loops and aligns
+// tensors more widely, computes the same.
 func TestReferenceDevice(t *testing.T) {
 	conformance.Run(t, conformance.On(refdevice.Backend{}))
 	conformance.RunGoldens(t, conformance.On(refdevice.Backend{}), goldens)

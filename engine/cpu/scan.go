@@ -211,7 +211,7 @@ func (g *scanGrad) lane(l *lane, strip int, shared []byte, mem []float32) {
 				dB[s] = simd.Dot(part, input)
 				simd.Axpy(tmp, part, bs[s])
 			}
-			simd.Mul(dh, dh, decay) // now the gradient of the states before, as they are
+			simd.Mul(dh, dh, decay) // now the gradient of the previous states
 			simd.Mul(prod, dh, before)
 			// prod is the gradient of dt*A.
 			clear(ddt)

@@ -33,7 +33,7 @@ func (v *Value) Shape() Shape { return v.Type.Shape }
 // DType is v.Type.DType.
 func (v *Value) DType() DType { return v.Type.DType }
 
-// Label is the name of v in messages: its name, else the operation that made it.
+// Label is the name of v in messages: its name, otherwise the operation that made it.
 func (v *Value) Label() string {
 	if v.Name != "" {
 		return v.Name

@@ -69,7 +69,7 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 			if m.to < known {
 				break
 			}
-			if z.of[z.position.of(m.c.nodes[0])] == m.c { // else it was fused into another loop
+			if z.of[z.position.of(m.c.nodes[0])] == m.c { // otherwise it was fused into another loop
 				siblings = add(siblings, m.c)
 			}
 		}

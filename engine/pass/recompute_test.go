@@ -63,7 +63,7 @@ func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
 }
 
 // Each recipe drops what it should: elementwise results only, nothing that needs a
-// matmul, nothing but the wide ones, a whole block.
+// matmul, only the wide ones, a whole block.
 func TestRecipes(t *testing.T) {
 	s := reference()
 	temps := map[pass.Recompute]int64{}

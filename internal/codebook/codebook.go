@@ -72,7 +72,7 @@ func (b *Book) Decode(dst []float32, codes []uint8, scale float32) {
 }
 
 // Encode writes the codes of a block and returns its scale, the largest magnitude in it.
-// A number above 0 never gets the code of 0 where that is the lowest.
+// A number above 0 never gets the code of 0 if that is the lowest.
 func (b *Book) Encode(codes []uint8, x []float32) (scale float32) {
 	scale = simd.MaxMagnitude(x)
 	inv := float32(0)

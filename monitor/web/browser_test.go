@@ -18,7 +18,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// browser opens a tab of Chromium, or skips the test where there is none.
+// browser opens a tab of Chromium, or skips the test if there is none.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	var path string

@@ -547,7 +547,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Reports are shown as pages of their own that can do nothing, and no other file is.
+// Reports are shown as separate pages that can do nothing, and no other file is shown.
 func TestReports(t *testing.T) {
 	f := newFolder(t, "run")
 	f.updates(1, 1)

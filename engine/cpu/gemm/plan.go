@@ -18,11 +18,11 @@ type Library interface {
 // ISA, Library and KC change results.
 type Options struct {
 	ISA isa.Level
-	// Compute is the type the operands are multiplied in. The zero value, F32,
-	// converts bfloat16 operands in packing, unless both operands are BF16:
-	// those are multiplied as they are where the hardware can. BF16 rounds
-	// float32 operands to bfloat16 first where the hardware multiplies that
-	// (and is ignored where it does not, and for F16 operands).
+	// Compute is the type the operands are multiplied in. The zero value, F32, converts
+	// bfloat16 operands in packing, unless both operands are BF16: those are multiplied
+	// as they are if the hardware can. BF16 rounds float32 operands to bfloat16 first
+	// where the hardware multiplies that (and is ignored where it does not, and for F16
+	// operands).
 	Compute DType
 	// Accumulate adds the product to C.
 	Accumulate bool

@@ -17,8 +17,8 @@ func clipped(rule engine.Rule, mode graph.RoundingMode, by engine.ClipNorm, norm
 	return tr
 }
 
-// What is found in two passes is the norm that is found in one: nothing differs where it does not clip, and little
-// more than the norm's last bit where it does. Updates do not depend on the workers and allocate nothing.
+// Two passes find the same norm as one: nothing differs if it does not clip, and little more than the norm's last
+// bit if it does. Updates do not depend on the workers and allocate nothing.
 func TestTwoPasses(t *testing.T) {
 	for _, rule := range narrowRules {
 		for _, mode := range modes {
@@ -36,7 +36,7 @@ func TestTwoPasses(t *testing.T) {
 						t.Errorf("%s: state %s differs", name, s.Name)
 					}
 					if rule != engine.AdamW || mode != graph.Exact {
-						continue // rounding makes a step of the last bit
+						continue // rounding turns the last bit into a step
 					}
 					x, y := a.Floats(), b.Floats()
 					for i := range x {
@@ -56,7 +56,7 @@ func TestTwoPasses(t *testing.T) {
 	}
 }
 
-// With a loss scale an overflow in any gradient skips the whole update, also in two passes.
+// With a loss scale an overflow in any gradient skips the whole update, even in two passes.
 func TestTwoPassesSkipsWhole(t *testing.T) {
 	tr := clipped(engine.AdamW, graph.Exact, engine.ClipTwoPasses, 1)
 	scaling := engine.DefaultLossScaling
@@ -80,8 +80,8 @@ func TestTwoPassesSkipsWhole(t *testing.T) {
 	}
 }
 
-// Each update is clipped by the norm of the one before or that of the weight's own gradient, whichever is larger:
-// the first moments of the first two updates say by how much.
+// Each update is clipped by the norm of the previous one or of the weight's own gradient, whichever is larger:
+// the first moments of the first two updates show by how much.
 func TestClipPrevious(t *testing.T) {
 	const most = .05
 	free := clipped(engine.AdamW, graph.Exact, engine.ClipExact, 0)
@@ -136,7 +136,7 @@ func TestClipPrevious(t *testing.T) {
 	if got := output(t, r, engine.OutputGradNorm); math.Abs(float64(got)/norm-1) > 1e-5 {
 		t.Errorf("the norm is said to be %v, want %g", got, norm)
 	}
-	// The second update, from the same weights: gradients anew, moments 0.9 of what they were.
+	// The second update, from the same weights: new gradients, moments at 0.9 of their values.
 	kept := map[string][]float32{}
 	for _, s := range unclipped.Program().TrainedWeights() {
 		kept[s.Name] = moment(r, s)

@@ -61,8 +61,8 @@ type Program struct {
 	Untrained []string
 	// Shards describes how ranks share the optimizer; nil: they do not.
 	Shards *Shards
-	// Watched means that a device makes ready to call a [Watch] in the middle of a run: later it
-	// takes no memory for that.
+	// Watched means that a device prepares to call a [Watch] in the middle of a run: later that
+	// takes no further memory.
 	Watched bool
 }
 

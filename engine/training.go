@@ -103,7 +103,7 @@ const (
 	OutputScale    = "loss_scale"
 
 	StateStep   = "optimizer.step" // F32: updates applied
-	StateClip   = "optimizer.norm" // F32: the norm of the gradients of the update before, for ClipPrevious
+	StateClip   = "optimizer.norm" // F32: the norm of the gradients of the previous update, for ClipPrevious
 	StateScale  = "scaler.scale"
 	StateGood   = "scaler.good_updates"
 	StateLosses = "update.losses" // F32 [Accumulation]: OutputLoss of each micro-batch of an update

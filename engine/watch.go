@@ -24,7 +24,7 @@ type watched interface {
 }
 
 // RunWatched runs a function and returns when the device has finished. A device whose
-// runs cannot be followed, or that was not made ready for it ([Program.Watched]), uses all
+// runs cannot be followed, or that was not prepared for it ([Program.Watched]), uses all
 // gradients from the beginning to the end.
 func (x *Executable) RunWatched(fn string, slot int, w *Watch) error {
 	x.slot = slot

@@ -72,27 +72,27 @@ func (a *Adapters) Whole(name string) bool {
 	return slices.ContainsFunc(a.Trained, func(t string) bool { return covers(t, name) })
 }
 
-// IsPattern reports whether a target may choose layers of several names.
+// IsPattern reports whether a target may select layers of several names.
 func IsPattern(target string) bool {
 	return target == AllLinear || strings.ContainsAny(target, "*?[") || isExpression(target)
 }
 
-// isExpression reports whether a target has what neither names nor patterns of a shell have.
+// isExpression reports whether a target has syntax that neither names nor shell patterns have.
 func isExpression(target string) bool {
 	return strings.ContainsAny(target, `\()|^$+{`) || strings.HasPrefix(target, ".*")
 }
 
-// expressions are those that were used, compiled.
+// expressions caches the compiled regular expressions.
 var expressions sync.Map
 
-// expression is a target that is a regular expression.
+// expression compiles a target that is a regular expression.
 func expression(target string) (*regexp2.Regexp, error) {
 	if e, ok := expressions.Load(target); ok {
 		return e.(*regexp2.Regexp), nil
 	}
 	e, err := regexp2.Compile(`\A(?:`+target+`)\z`, regexp2.None)
 	if err == nil {
-		e.MatchTimeout = time.Second // some take longer than anyone waits
+		e.MatchTimeout = time.Second // some would take forever
 		expressions.Store(target, e)
 	}
 	return e, err

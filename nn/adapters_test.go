@@ -206,8 +206,8 @@ func TestAdaptersRefuse(t *testing.T) {
 	}
 }
 
-// A regular expression is matched with the whole name, as re.fullmatch does for PEFT; names and patterns of a shell
-// stay what they are.
+// A regular expression must match the whole name, as with re.fullmatch in PEFT; names and shell patterns keep
+// their meaning.
 func TestTargets(t *testing.T) {
 	layers := []string{"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj", "model.layers.10.self_attn.q_proj", "model.layers.10.mlp.up_proj", "score"}
 	for target, want := range map[string][]int{

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 )
 
-// A slice of a card has memory of its own, and is as hot and as fast as the card; what the whole
-// card does and draws is not said of it.
+// A slice of a card has memory of its own, and the heat and clocks of the card; the use and power
+// of the whole card are not reported for it.
 func TestCardsAndSlices(t *testing.T) {
 	l, err := open(dynlibtest.Build(t, "libnvidia-ml.so.1", "testdata/standin.c"))
 	if err != nil {
@@ -27,7 +27,7 @@ func TestCardsAndSlices(t *testing.T) {
 	}
 }
 
-// A library that does not start, or is another one, says so.
+// The error says if a library does not start, or is another one.
 func TestLibrariesThatCannotBeUsed(t *testing.T) {
 	for want, definitions := range map[string][]string{
 		"nvmlInit_v2 fails with code 9":          {"INIT=9"},

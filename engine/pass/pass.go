@@ -32,7 +32,7 @@ type Unit struct {
 	Narrow func(s *graph.State) graph.DType
 
 	// Twice names an output, the norm of the gradients, which the optimizer waits for: the backward half
-	// that it comes from is computed twice, first for it alone; "" is once.
+	// that it comes from is computed twice, the first time only for the norm; "" means once.
 	Twice string
 
 	// params and grads go from differentiate to optimize.
@@ -102,7 +102,7 @@ var passes = [...]pass{
 	{"compress", compress},           // activations in 8 bits
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
 	{"slice", slice},                 // blocks in parts of the batch
-	{"twice", twice},                 // the backward half, first for the norm of the gradients
+	{"twice", twice},                 // compute the backward half an extra time for the norm of the gradients
 	{"accumulate", accumulate},       // gradients add up where they are computed
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest

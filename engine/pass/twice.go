@@ -7,10 +7,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// twice is the pass: where gradients are scaled by something that depends on all of them, u.Twice,
-// it computes the backward half twice, so that they never exist all at once. The first
-// time gives norms, each of which is all that stays of its gradient; the second time
-// gradients are used up one by one. Values do not change.
+// twice is the pass: if gradients are scaled by something that depends on all of them, u.Twice,
+// it computes the backward half twice, so that they never exist all at once. The first time
+// keeps only the norm of each gradient; the second time gradients are consumed one by one.
+// Values do not change.
 func twice(u *Unit) error {
 	if u.Twice == "" {
 		return nil
@@ -22,7 +22,7 @@ func twice(u *Unit) error {
 	return err
 }
 
-// doubled is f with clones of the backward nodes that give gradients to norms before all others.
+// doubled returns f with clones of the backward nodes that compute gradients for norms before all others.
 func doubled(f *graph.Func, name string) (*graph.Func, error) {
 	norm := f.Output(name)
 	if norm == nil {
@@ -55,7 +55,7 @@ func doubled(f *graph.Func, name string) (*graph.Func, error) {
 	g := *f
 	g.Nodes = make([]*graph.Node, 0, 2*len(f.Nodes))
 	g.Outputs = slices.Clone(f.Outputs)
-	// What stands for a value in the first of the two halves, and afterwards.
+	// The replacements of values in the first of the two backward halves, and afterwards.
 	once, now := make([]*graph.Value, f.NumValues()), make([]*graph.Value, f.NumValues())
 	emit := func(n *graph.Node, from []*graph.Value, to ...[]*graph.Value) *graph.Node {
 		in := make([]*graph.Value, len(n.In))

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// A backward half that is computed twice changes no bit, whatever else is done to the function.
+// Computing the backward half twice changes no bit, whatever else is done to the function.
 func TestTwiceChangesNothing(t *testing.T) {
 	doubled := 0
 	rapid.Check(t, func(t *rapid.T) {

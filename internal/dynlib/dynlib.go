@@ -61,8 +61,8 @@ func Find(handle uintptr, symbols map[string]*uintptr) (missing []string) {
 	return missing
 }
 
-// Setenv sets a variable of the environment that libraries see. The environment of Go, which
-// child processes inherit, stays as it is.
+// Setenv sets a variable in the environment that libraries see. Go's environment, which
+// child processes inherit, does not change.
 func Setenv(name, value string) error {
 	var setenv uintptr
 	if missing := Find(purego.RTLD_DEFAULT, map[string]*uintptr{"setenv": &setenv}); missing != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Libraries see a variable, in the place of one that was there; Go and child processes do not.
+// Libraries see a variable, even if it replaces an existing one; Go and child processes do not.
 func TestSetenv(t *testing.T) {
 	const name = "SNUG_TEST_OF_DYNLIB"
 	var getenv uintptr

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/device"
@@ -17,6 +18,15 @@ import (
 
 type doctorCmd struct {
 	Exchange bool `help:"Show only what the processes of a run could exchange gradients over, and what hardware.exchange auto would choose."`
+}
+
+// Help implements kong.HelpProvider.
+func (doctorCmd) Help() string {
+	return `Cards are tried: a kernel is assembled and run, memory is copied both ways and timed, a
+graph is captured and replayed, and NVIDIA's management library is read. What fails is
+named with the call of the driver and what to do next.
+
+Exit codes: 0 nothing is wrong, 1 runs would fail on a card, 2 wrong usage.`
 }
 
 // Run implements the verb.
@@ -55,6 +65,9 @@ func (d *doctorCmd) Run(a *app) error {
 	}
 	var tried []backend.Tried
 	cards, cardsErr := backend.Cards()
+	if card != nil && len(cards) == 1 {
+		chosen += ": the only card"
+	}
 	if cardsErr == nil && !d.Exchange {
 		tried, cardsErr = backend.Try()
 	}
@@ -80,7 +93,7 @@ func (d *doctorCmd) Run(a *app) error {
 		code = new(backend.FindCodeCache())
 	}
 	if a.asJSON {
-		return errors.Join(contradiction, a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "cards": tried, "blas": blas}))
+		return errors.Join(contradiction, failing(tried), a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "cards": tried, "blas": blas}))
 	}
 	over := append(launchRows(launcher, launched), []string{"  MPI", library}, []string{"  NCCL", onCards})
 	if d.Exchange {
@@ -153,20 +166,12 @@ func (d *doctorCmd) Run(a *app) error {
 		a.printf("  %s\n", n)
 	}
 	for _, t := range tried {
-		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", t.Index, t.Name, t.Major, t.Minor, t.SMs, size.Bytes(t.Memory))
-		var rows [][]string
-		for _, x := range t.Trials {
-			found := x.Found
-			if x.Problem != "" {
-				found = "FAILED: " + strings.ReplaceAll(x.Problem, "\n", "\n"+strings.Repeat(" ", 15))
-			}
-			rows = append(rows, []string{"    " + x.What, found})
-		}
-		if err := a.table(rows); err != nil {
+		a.printf("  %s %s: compute capability %s, %d multiprocessors, %s\n", t.Device, t.Name, t.Capability, t.SMs, size.Bytes(t.Memory))
+		if err := a.table(trialRows(&t)); err != nil {
 			return err
 		}
 	}
-	if cardsErr != nil && code != nil {
+	if cardsErr != nil && code != nil && !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, cardsErr.Error()) }) {
 		a.printf("  %v\n", cardsErr)
 	}
 	if code != nil {
@@ -181,7 +186,39 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, x := range advice {
 		rows = append(rows, []string{"  advice", x.Because + ": " + x.Do})
 	}
-	return errors.Join(contradiction, a.table(rows))
+	return errors.Join(contradiction, a.table(rows), failing(tried))
+}
+
+// trialRows are what came of trying a card.
+func trialRows(t *backend.Tried) (rows [][]string) {
+	for _, x := range append(slices.Clone(t.Trials), t.NVML) {
+		text := x.Found
+		switch {
+		case x.Problem != "":
+			text = "FAILED: " + x.Problem
+		case x.Skipped != "":
+			text = "not tried: " + x.Skipped
+		}
+		for i, line := range strings.Split(text, "\n") { // what the assembler wrote
+			what := "    " + x.What
+			if i > 0 {
+				what = ""
+			}
+			rows = append(rows, []string{what, line})
+		}
+	}
+	return rows
+}
+
+// failing are the cards on which runs would fail.
+func failing(tried []backend.Tried) error {
+	var errs []error
+	for _, t := range tried {
+		if names := t.Failed(); names != nil {
+			errs = append(errs, fmt.Errorf("%s (%s): runs would fail there, at: %s", t.Device, t.Name, strings.Join(names, ", ")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // launchRows are what launchers have told this process, and by which variables.

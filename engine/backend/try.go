@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/device/nvml"
@@ -12,8 +13,25 @@ import (
 
 // Tried is a card of this machine, and what came of trying it.
 type Tried struct {
-	driver.Card
-	Trials []cuda.Trial
+	Device     string       `json:"device"` // as in hardware.device
+	Name       string       `json:"name"`
+	UUID       string       `json:"uuid"`
+	Capability string       `json:"capability"`
+	SMs        int          `json:"multiprocessors"`
+	Memory     int64        `json:"memory_bytes"`
+	Trials     []cuda.Trial `json:"trials"`
+	// NVML is NVIDIA's management library, which a run does without.
+	NVML cuda.Trial `json:"nvml"`
+}
+
+// Failed names what runs would fail at.
+func (t *Tried) Failed() (names []string) {
+	for _, x := range t.Trials {
+		if x.Problem != "" && !slices.Contains(names, x.What) {
+			names = append(names, x.What)
+		}
+	}
+	return names
 }
 
 // Try tries all cards of this machine, one after the other; an error is why there are none to try.
@@ -31,7 +49,10 @@ func Try() ([]Tried, error) {
 	}
 	var list []Tried
 	for _, c := range cards {
-		list = append(list, Tried{c, append(try(d, c), tryMonitor(c))})
+		list = append(list, Tried{
+			Device: fmt.Sprintf("cuda:%d", c.Index), Name: c.Name, UUID: c.UUID, Capability: fmt.Sprintf("%d.%d", c.Major, c.Minor), SMs: c.SMs, Memory: c.Memory,
+			Trials: try(d, c), NVML: tryMonitor(c),
+		})
 	}
 	return list, nil
 }
@@ -49,10 +70,14 @@ func try(d driver.Driver, c driver.Card) []cuda.Trial {
 	}
 	free, total, err := ctx.Memory()
 	if t.Found = fmt.Sprintf("opened, %s of %s free", size.Bytes(free), size.Bytes(total)); err != nil {
-		t.Found, t.Problem = "", err.Error()
+		t.Found, t.Problem, t.Lost = "", err.Error(), cuda.Lost(err)
 	}
-	list := append([]cuda.Trial{t}, cuda.Try(ctx)...)
-	if err := ctx.Close(); err != nil && !cuda.Lost(err) {
+	list := []cuda.Trial{t}
+	if !t.Lost {
+		list = append(list, cuda.Try(ctx)...)
+	}
+	lost := slices.ContainsFunc(list, func(x cuda.Trial) bool { return x.Lost })
+	if err := ctx.Close(); err != nil && !lost { // which every call would say again
 		list = append(list, cuda.Trial{What: "context", Problem: err.Error()})
 	}
 	return list

@@ -18,11 +18,13 @@ type Trial struct {
 	What    string `json:"what"`
 	Found   string `json:"found,omitempty"`
 	Problem string `json:"problem,omitempty"` // with what to do about it
+	Skipped string `json:"skipped,omitempty"` // why it was not tried
+	Lost    bool   `json:"lost,omitempty"`    // the problem has lost the card to this process
 }
 
 // Of a trial: the words that a kernel writes, and the bytes that are copied.
 const (
-	triedWords = 1 << 18
+	triedWords = 1 << 16
 	triedBytes = 16 << 20
 )
 
@@ -41,43 +43,49 @@ type rig struct {
 // can.
 func Try(ctx driver.Context) (list []Trial) {
 	r := &rig{ctx: ctx}
-	var lost error
+	lost := false
 	for _, s := range []struct {
 		what string
 		try  func() (string, error)
 	}{{"memory", r.reserve}, {"assembler", r.assemble}, {"kernel", r.compute}, {"copies", r.copies}, {"graph", r.graph}} {
-		t := Trial{What: s.what}
-		err := errLost
-		if lost == nil {
+		t, err := Trial{What: s.what}, error(gone)
+		if !lost {
 			t.Found, err = s.try()
 		}
-		if err != nil {
-			t.Found, t.Problem = "", err.Error()
+		var skipped notTried
+		switch {
+		case errors.As(err, &skipped):
+			t.Skipped = string(skipped)
+		case err != nil:
+			t.Found, t.Problem, t.Lost = "", err.Error(), Lost(err)
 		}
-		if Lost(err) {
-			lost = err
-		}
+		lost = lost || t.Lost
 		list = append(list, t)
 	}
-	if err := r.close(); err != nil && lost == nil { // everything goes with a lost card
-		list = append(list, Trial{What: "release", Problem: err.Error()})
+	if err := r.close(); err != nil && !lost { // everything goes with a lost card
+		list = append(list, Trial{What: "release", Problem: err.Error(), Lost: Lost(err)})
 	}
 	return list
 }
 
-var (
-	errNotReserved = errors.New("not tried, as no memory could be reserved")
-	errNoKernel    = errors.New("not tried, as there is no kernel")
-	errLost        = errors.New("not tried, as the card is lost to this process")
+// notTried is why something is not tried.
+type notTried string
+
+func (n notTried) Error() string { return string(n) }
+
+const (
+	noMemory notTried = "no memory could be reserved"
+	noKernel notTried = "there is no kernel"
+	gone     notTried = "the card is lost to this process"
 )
 
 // ready reports by its error what is missing to run the kernel.
 func (r *rig) ready() error {
 	switch {
 	case r.there == nil:
-		return errNotReserved
+		return noMemory
 	case r.fill == nil:
-		return errNoKernel
+		return noKernel
 	}
 	return nil
 }
@@ -151,7 +159,10 @@ func (r *rig) all(v float32) error {
 const wrong = "the card, its memory or the driver is faulty: restart the machine; if it comes back, have the card tested (`dcgmi diag -r 3`)"
 
 func (r *rig) compute() (string, error) {
-	if err := inOrder(r.ready, func() error { return r.launch(2.5) }, r.back, r.stream.Sync, func() error { return r.all(2.5) }); err != nil {
+	if err := r.ready(); err != nil {
+		return "", err
+	}
+	if err := inOrder(func() error { return r.launch(2.5) }, r.back, r.stream.Sync, func() error { return r.all(2.5) }); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("ran, and its %d numbers are right", triedWords), nil
@@ -159,7 +170,7 @@ func (r *rig) compute() (string, error) {
 
 func (r *rig) copies() (string, error) {
 	if r.there == nil {
-		return "", errNotReserved
+		return "", noMemory
 	}
 	for i := range r.here {
 		r.here[i] = byte(i*7 + i>>8)
@@ -191,7 +202,10 @@ func (r *rig) copies() (string, error) {
 }
 
 func (r *rig) graph() (found string, err error) {
-	if err := inOrder(r.ready, r.stream.BeginCapture); err != nil {
+	if err := r.ready(); err != nil {
+		return "", err
+	}
+	if err := r.stream.BeginCapture(); err != nil {
 		return "", err
 	}
 	err = inOrder(func() error { return r.launch(-1.5) }, r.back)

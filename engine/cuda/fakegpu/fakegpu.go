@@ -43,6 +43,8 @@ type Driver struct {
 	// Mapped has memory and streams of the cards where a library in C finds them: memory at its own
 	// address in main memory, and a stream's handle is the address of its [Shared].
 	Mapped bool
+	// Corrupt changes a bit of what every copy to the host brings.
+	Corrupt bool
 	// Taken is memory that others use, in bytes.
 	Taken int64
 	// CublasLt is cuBLASLt on this machine; nil: there is none.

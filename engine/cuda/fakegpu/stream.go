@@ -45,9 +45,15 @@ type event struct {
 	when time.Duration
 }
 
-// kernelTime is what each launch takes by the card's clock, which nothing else but
-// cuBLASLt advances.
-const kernelTime = 10 * time.Microsecond
+// What a launch takes by the card's clock, and a copy of a byte between host and card. Nothing else
+// but cuBLASLt advances it.
+const (
+	kernelTime = 10 * time.Microsecond
+	copyRate   = 10 // bytes a nanosecond
+)
+
+// copied advances the clock by the time of a copy.
+func (c *Context) copied(bytes int) { c.clock += time.Duration(bytes / copyRate) }
 
 // NewStream implements [driver.Context].
 func (c *Context) NewStream() (driver.Stream, error) {
@@ -146,7 +152,7 @@ func (s *stream) CopyIn(to driver.Ptr, from []byte) error {
 	}
 	return s.push("cuMemcpyHtoDAsync", func() error {
 		b, err := s.c.device(to, int64(len(from)))
-		copy(b, from)
+		s.c.copied(copy(b, from))
 		return err
 	})
 }
@@ -160,7 +166,10 @@ func (s *stream) CopyOut(to []byte, from driver.Ptr) error {
 	}
 	return s.push("cuMemcpyDtoHAsync", func() error {
 		b, err := s.c.device(from, int64(len(to)))
-		copy(to, b)
+		s.c.copied(copy(to, b))
+		if s.c.driver.Corrupt && len(to) > 0 {
+			to[len(to)/2] ^= 1
+		}
 		return err
 	})
 }

@@ -69,8 +69,13 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 		"no such number": {&fakegpu.Driver{Installed: t4}, "cuda:3", 2, []string{"no card cuda:3", "cuda:0 (Tesla T4)"}},
 		"no number":      {&fakegpu.Driver{Installed: t4}, "cuda:x", 2, []string{"want auto, cpu, cuda, cuda:N"}},
 		"unknown device": {&fakegpu.Driver{Installed: t4}, "gpu", 2, []string{"hardware.device", "cuda"}},
-		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others use", "of its 14.", "(process 1: 14 GiB, process 2)"}},
-		"exclusive":      {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.DeviceUnavailable)}, "cuda", 1, []string{"another process has exclusive use of the card", "nvidia-smi"}},
+		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_700 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others use", "of its 14.", "(process 1: 14 GiB, process 2)"}},
+		"no room":        {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"cuda:0: cuDevicePrimaryCtxRetain: the card has too little free memory (CUDA error 2)", "nvidia-smi", "(process 1: 14 GiB, process 2)"}},
+		"exclusive":      {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.DeviceUnavailable)}, "cuda", 1, []string{"another process has exclusive use of the card", "nvidia-smi", "(process 1: 14 GiB, process 2)"}},
+		"no slice":       {&fakegpu.Driver{Fail: once("cuDeviceGetCount", 1, driver.NoDevice)}, "cuda", 1, []string{"CUDA error 100", "MIG mode", "nvidia-smi mig -cgi"}},
+		"not permitted":  {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.NotPermitted)}, "cuda", 1, []string{"does not permit it", "/dev/nvidia*", "--gpus all"}},
+		"fell off":       {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.Unknown)}, "cuda", 6, []string{"CUDA error 999", "Xid 79"}},
+		"services":       {&fakegpu.Driver{Installed: t4, Fail: once("cuDeviceGetCount", 1, driver.SystemNotReady)}, "cuda", 1, []string{"CUDA error 802", "nvidia-fabricmanager"}},
 		"broken driver":  {&fakegpu.Driver{Installed: t4, Fail: once("cuDeviceGetCount", 1, driver.SystemMismatch)}, "cuda", 1, []string{"different versions", "restart the machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +153,10 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 		"code is too new":     {once("cuModuleLoadDataEx", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
 		"code is refused":     {once("cuModuleLoadDataEx", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
 		"taken meanwhile":     {once("cuMemAlloc", 1, driver.OutOfMemory), 3, []string{"are needed", "are free", "nvidia-smi"}},
-		"memory of the host":  {once("cuMemHostAlloc", 3, driver.OutOfMemory), 1, []string{"cuMemHostAlloc"}},
+		"memory of the host":  {once("cuMemHostAlloc", 3, driver.OutOfMemory), 3, []string{"cuMemHostAlloc: the host has too little memory that may be page-locked", "ulimit -l"}},
+		"capture is lost":     {once("cuStreamEndCapture", 2, driver.CaptureInvalidated), 1, []string{"cuStreamEndCapture: the graph that was being captured is lost by an earlier error (CUDA error 901)", "please report this text"}},
+		"graph has no room":   {once("cuGraphInstantiate", 2, driver.OutOfMemory), 3, []string{"cuGraphInstantiate: the card has too little free memory", "nvidia-smi"}},
+		"kernel fails":        {once("cuStreamSynchronize", 2, driver.LaunchFailed), 6, []string{"a kernel failed (CUDA error 719)", "no checkpoint was saved"}},
 		"lost":                {once("cuGraphInstantiate", 2, driver.ECCUncorrectable), 6, []string{"uncorrectable error", "no checkpoint was saved", "nvidia-smi -r"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +171,33 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An assembler that refuses code says why, and so do a run and doctor.
+func TestRefusedKernels(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	const log = "ptxas application ptx input, line 27; error   : Unknown modifier '.foo'\nptxas fatal   : Ptx assembly aborted due to errors"
+	r := everySystem(t)["refocused"]
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Refuse: log})
+	x := snug(t, "", "train", "--config", r.config, "--out", filepath.Join(t.TempDir(), "run"), "--hardware.device", "cuda")
+	wants(t, x, exitFailed, "Tesla T4: kernels: cuModuleLoadDataEx: the assembler refused the code (CUDA error 218): update the driver", "with the log\n"+log)
+	x = snug(t, "", "doctor")
+	wants(t, x, exitFailed, "assembler  FAILED: cuModuleLoadDataEx: the assembler refused the code")
+	for line := range strings.Lines(log) {
+		wants(t, x, exitFailed, strings.TrimSpace(line))
+	}
+}
+
+// A slice of a card is a card with the slice's own memory and multiprocessors, not those of the whole.
+func TestSliceOfACard(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.Slice}})
+	wants(t, snug(t, "", "doctor"), 0, "cuda:0 NVIDIA A100-SXM4-40GB MIG 1g.5gb: compute capability 8.0, 14 multiprocessors, 4.75 GiB", "replayed twice")
+	x := snug(t, "", "plan", "quickstart", "--hardware.device", "cuda")
+	wants(t, x, 0, "MIG 1g.5gb", "4.75 GiB")
+	if strings.Contains(x.out, "40 GiB") {
+		t.Errorf("the memory of the whole card is planned with:\n%s", x.out)
 	}
 }
 

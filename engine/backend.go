@@ -74,6 +74,8 @@ type Observer struct {
 	// After, when set, is called when a node has run, with the time it took;
 	// false ends the run there.
 	After func(n *graph.Node, took time.Duration) bool
+	// Narrow waits for each kernel of a node, so that the one which fails is known.
+	Narrow bool
 }
 
 // Traits are what the compiler must know about a device, as plain data, so that a program

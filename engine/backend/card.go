@@ -100,13 +100,19 @@ func (m *Meter) Joules() float64 {
 // Holders names the other processes that compute on the card of a backend, with the
 // memory that each uses; empty where none can be seen, as in a container.
 func Holders(b engine.Backend) string {
-	c, ok := b.(*cuda.Backend)
+	if c, ok := b.(*cuda.Backend); ok {
+		return holders(c.Card())
+	}
+	return ""
+}
+
+func holders(c driver.Card) string {
 	l, err := openMonitor()
-	if !ok || err != nil {
+	if err != nil {
 		return ""
 	}
 	var names []string
-	for _, p := range l.Processes(c.Card().UUID) {
+	for _, p := range l.Processes(c.UUID) {
 		switch {
 		case p.PID == os.Getpid():
 		case p.Used < 0:
@@ -186,6 +192,42 @@ func (NoCard) ExitCode() int { return 2 }
 // further program on it.
 func Lost(err error) bool { return cuda.Lost(err) }
 
+// Fault says of an error which operation of a program it happened in, with the shapes and the kernel,
+// and what the driver said; empty where that is not known.
+func Fault(err error) string {
+	var f *cuda.Fault
+	var e *driver.Error
+	if !errors.As(err, &f) || !errors.As(err, &e) {
+		return ""
+	}
+	text := f.Place() + ": " + e.Text()
+	if e.Log != "" {
+		text += "\n" + e.Log
+	}
+	return text
+}
+
+// Release gives the card of a backend up, so that another process can use it; with it goes all that
+// was loaded. Of a card that was lost there is nothing to report.
+func Release(b engine.Backend) error {
+	c, ok := b.(*cuda.Backend)
+	if !ok {
+		return nil
+	}
+	if err := c.Close(); !Lost(err) {
+		return err
+	}
+	return nil
+}
+
+// Device is what hardware.device calls a backend.
+func Device(b engine.Backend) string {
+	if c, ok := b.(*cuda.Backend); ok {
+		return fmt.Sprintf("cuda:%d", c.Card().Index)
+	}
+	return b.Traits().Name
+}
+
 // openCard opens the card that is asked for: "cuda" or "auto" the best, "cuda:N" number N.
 func openCard(o Options) (engine.Backend, error) {
 	name := o.Device
@@ -211,7 +253,7 @@ func openCard(o Options) (engine.Backend, error) {
 		if err != nil || n < 0 || n >= len(cards) {
 			return nil, NoCard{fmt.Errorf("there is no card %s: the driver shows %s", name, list(cards))}
 		}
-		b, err := open(d, n)
+		b, err := open(d, cards[n])
 		if err != nil {
 			return nil, err
 		}
@@ -226,16 +268,27 @@ func openCard(o Options) (engine.Backend, error) {
 	return b, nil
 }
 
-func open(d driver.Driver, n int) (*cuda.Backend, error) {
-	ctx, err := d.Open(n)
+func open(d driver.Driver, c driver.Card) (*cuda.Backend, error) {
+	ctx, err := d.Open(c.Index)
 	if err != nil {
-		return nil, &Refused{fmt.Errorf("cuda:%d: %w", n, err)}
+		return nil, &Refused{fmt.Errorf("cuda:%d: %w", c.Index, occupied(c, err))}
 	}
 	b, err := cuda.New(ctx)
 	if err != nil {
-		return nil, &Refused{errors.Join(fmt.Errorf("cuda:%d: %w", n, err), ctx.Close())}
+		return nil, &Refused{errors.Join(fmt.Errorf("cuda:%d: %w", c.Index, err), ctx.Close())}
 	}
 	return b, nil
+}
+
+// occupied adds to the error of a card that has no room, or is another process's alone, who has it.
+func occupied(c driver.Card, err error) error {
+	var e *driver.Error
+	if errors.As(err, &e) && (e.Code == driver.OutOfMemory || e.Code == driver.DeviceUnavailable) {
+		if who := holders(c); who != "" {
+			return fmt.Errorf("%w (%s)", err, who)
+		}
+	}
+	return err
 }
 
 // list names cards.

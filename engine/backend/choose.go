@@ -151,7 +151,7 @@ func (o Options) best(d driver.Driver, cards []driver.Card) (*cuda.Backend, erro
 		if err != nil {
 			return nil, err
 		}
-		b, err := open(d, f.cards[0].Index)
+		b, err := open(d, cards[f.cards[0].Index])
 		if err == nil {
 			if o.Chosen != nil && why != "" {
 				o.Chosen(why)

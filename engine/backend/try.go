@@ -65,7 +65,7 @@ func try(d driver.Driver, c driver.Card) []cuda.Trial {
 	}
 	ctx, err := d.Open(c.Index)
 	if err != nil {
-		t.Problem = err.Error()
+		t.Problem = occupied(c, err).Error()
 		return []cuda.Trial{t}
 	}
 	free, total, err := ctx.Memory()

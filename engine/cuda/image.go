@@ -105,24 +105,46 @@ func (x *image) launch(b *bound) (err error) {
 	return nil
 }
 
-// failed names what an error happened in: the operation with its layer and shapes,
-// and the kernel.
+// Fault is an error with the operation that it happened in.
+type Fault struct {
+	node   *graph.Node
+	kernel string
+	err    error
+}
+
+// Unwrap is what the driver said.
+func (f *Fault) Unwrap() error { return f.err }
+
+func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Place(), f.err) }
+
+// Place is the operation with its layer and shapes, and the kernel.
+func (f *Fault) Place() string {
+	types := func(values []*graph.Value) string {
+		var list []string
+		for _, v := range values[:min(len(values), mostOperands)] {
+			list = append(list, v.Type.String())
+		}
+		if more := len(values) - mostOperands; more > 0 {
+			list = append(list, fmt.Sprintf("and %d more", more))
+		}
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s (%s) of %s to %s, %s", f.node.Op.Name(), f.node.Layer, types(f.node.In), types(f.node.Out), f.kernel)
+}
+
+// mostOperands are named of an operation; an optimizer has those of all parameters.
+const mostOperands = 12
+
+// failed names what an error happened in.
 func (b *bound) failed(err error) error {
-	var in, out []string
-	for _, v := range b.node.In {
-		in = append(in, v.Type.String())
-	}
-	for _, v := range b.node.Out {
-		out = append(out, v.Type.String())
-	}
-	kernel := "a copy"
+	f := &Fault{node: b.node, kernel: "a copy", err: err}
 	switch {
 	case b.product != nil:
-		kernel = "cuBLASLt"
+		f.kernel = "cuBLASLt"
 	case b.copy == nil:
-		kernel = "kernel " + b.f.Name()
+		f.kernel = "kernel " + b.f.Name()
 	}
-	return fmt.Errorf("%s (%s) of %s to %s, %s: %w", b.node.Op.Name(), b.node.Layer, strings.Join(in, ", "), strings.Join(out, ", "), kernel, err)
+	return f
 }
 
 // stagingBytes is how much of a state is copied at a time.
@@ -412,6 +434,11 @@ func (x *image) observed(fn *function, slot int) error {
 		for ; i < len(launches) && launches[i].node == n; i++ {
 			if err := x.launch(&launches[i]); err != nil {
 				return err
+			}
+			if x.observer.Narrow {
+				if err := x.compute.Sync(); err != nil {
+					return launches[i].failed(err)
+				}
 			}
 		}
 		if err := x.compute.Sync(); err != nil {

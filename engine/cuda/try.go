@@ -114,7 +114,7 @@ func (r *rig) reserve() (found string, err error) {
 	}
 	for _, b := range []*[]byte{&r.here, &r.there} {
 		if *b, err = r.ctx.AllocHost(triedBytes); err != nil {
-			return "", fmt.Errorf("%w; page-locked memory is the host's: `ulimit -l` and the limit of the control group bound it", err)
+			return "", err
 		}
 	}
 	return fmt.Sprintf("%s reserved on the card, %s page-locked on the host", size.Bytes(triedBytes), size.Bytes(2*triedBytes)), nil

@@ -87,7 +87,7 @@ func (c *context) Free(p Ptr) error { return c.call("cuMemFree", c.d.memFree, ui
 func (c *context) AllocHost(bytes int64) ([]byte, error) {
 	var p unsafe.Pointer // memory of C's, written by C
 	const portable = 1
-	if err := c.call("cuMemHostAlloc", c.d.memHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(max(bytes, 1)), portable); err != nil {
+	if err := c.call(HostAlloc, c.d.memHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(max(bytes, 1)), portable); err != nil {
 		return nil, err
 	}
 	b := unsafe.Slice((*byte)(p), max(bytes, 1))

@@ -1,6 +1,10 @@
 package driver
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Error is a failed call of the driver.
 type Error struct {
@@ -35,6 +39,8 @@ const (
 	IllegalAddress    Code = 700
 	TooManyResources  Code = 701
 	LaunchTimeout     Code = 702
+	Assert            Code = 710
+	IllegalOpcode     Code = 715
 	MisalignedAddress Code = 716
 	LaunchFailed      Code = 719
 	SystemNotReady    Code = 802
@@ -72,6 +78,8 @@ var meanings = map[Code]string{
 	IllegalAddress:    "a kernel read or wrote outside its memory",
 	TooManyResources:  "a kernel needs more registers or shared memory than the card has",
 	LaunchTimeout:     "a kernel ran longer than the system allows",
+	Assert:            "a check within a kernel failed",
+	IllegalOpcode:     "a kernel had an instruction that the card does not know",
 	MisalignedAddress: "a kernel used an address that is not aligned",
 	LaunchFailed:      "a kernel failed",
 	NotPermitted:      "the system does not permit it",
@@ -85,32 +93,31 @@ var meanings = map[Code]string{
 	CapturedEvent:      "the event belongs to a graph that is being captured",
 
 	SystemNotReady: "the system's services for the card are not running",
-	SystemMismatch: "the driver's kernel module and its library are of different versions: restart the machine",
+	SystemMismatch: "the driver's kernel module and its library are of different versions",
 	Unknown:        "the driver gives no reason",
 }
 
 const (
-	report = "report this text, and what `nvidia-smi` says"
-	fault  = "a fault in snug's kernels or in the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"
+	report = "please report this text, and what `nvidia-smi` says"
+	fault  = "a fault in snug's kernels or in the card: please report this text, with the operation that fails (`snug check RUN --faults --update N` names it)"
 )
 
 // helps say what to do about an error.
 var helps = map[Code]string{
 	OutOfMemory:       "another process may be using the card: `nvidia-smi` names it",
 	DeviceUnavailable: "wait for it, or allow several processes (`nvidia-smi -c 0`); `nvidia-smi` names the process",
-	NoDevice:          "check `nvidia-smi`; in a container, give it the card (--gpus all)",
+	NoDevice:          "check `nvidia-smi`; in a container, give it the card (--gpus all); of a card in MIG mode, make a slice (`nvidia-smi mig -cgi ... -C`); see what CUDA_VISIBLE_DEVICES says",
 	IllegalAddress:    fault,
+	Assert:            fault,
+	IllegalOpcode:     fault,
 	MisalignedAddress: fault,
 	LaunchFailed:      fault,
 	InvalidDevice:     "`snug doctor` lists the cards",
 	ECCUncorrectable:  "reset the card (`nvidia-smi -r`) or restart the machine; if it comes back, the card is faulty",
 	NVLinkBroken:      "restart the machine; if it comes back, the card is faulty",
 	NotInitialized:    "restart the machine; if it comes back, install the driver anew",
-	InvalidImage:      report,
-	NoBinaryForGPU:    report,
-	TooManyResources:  report,
 	NotPermitted:      "run as a user who may use /dev/nvidia*; in a container, give it the card (--gpus all); on a machine that is shared, ask who runs it",
-	InvalidPTX:        "update the driver; if a current one refuses it too, report this text",
+	InvalidPTX:        "update the driver; if a current one refuses it too, please report this text with the log",
 	UnsupportedPTX:    "a driver of CUDA 11.4 or later is needed (470 and up)",
 	JITNotFound:       "install libnvidia-ptxjitcompiler of the driver's version (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
 	LaunchTimeout:     "turn off the time limit of a card that drives a display, or use another card",
@@ -119,11 +126,36 @@ var helps = map[Code]string{
 	Unknown:           "`dmesg | grep -i xid` may say why: Xid 79 means the card fell off the bus, 48 an error in its memory",
 }
 
-func (e *Error) Error() string {
-	text := fmt.Sprintf("%s: %s (CUDA error %d)", e.Call, e.Code.Meaning(), e.Code)
-	if help := helps[e.Code]; help != "" {
-		text += ": " + help
+// HostAlloc is the call that reserves page-locked memory of the host.
+const HostAlloc = "cuMemHostAlloc"
+
+// Text says which call failed, and how, without what to do about it.
+func (e *Error) Text() string {
+	meaning := e.Code.Meaning()
+	if e.Call == HostAlloc && e.Code == OutOfMemory {
+		meaning = "the host has too little memory that may be page-locked"
 	}
+	return fmt.Sprintf("%s: %s (CUDA error %d)", e.Call, meaning, e.Code)
+}
+
+// ExitCode is that of a verb which ends by the error: 6, the device was lost; 3, there is too
+// little memory; or 1.
+func (e *Error) ExitCode() int {
+	switch {
+	case e.Code.Sticky():
+		return 6
+	case e.Code == OutOfMemory:
+		return 3
+	}
+	return 1
+}
+
+func (e *Error) Error() string {
+	help := e.Code.Help()
+	if e.Call == HostAlloc && e.Code == OutOfMemory {
+		help = "see `free -m`, `ulimit -l` and the limit of the control group; a smaller training.micro_batch needs less"
+	}
+	text := e.Text() + ": " + help
 	if e.Log != "" {
 		text += "\n" + e.Log
 	}
@@ -153,6 +185,17 @@ func (c Code) Meaning() string {
 	}
 	return "the driver failed"
 }
+
+// Help says what to do about it.
+func (c Code) Help() string {
+	if h := helps[c]; h != "" {
+		return h
+	}
+	return report
+}
+
+// Codes are those that are explained.
+func Codes() []Code { return slices.Sorted(maps.Keys(meanings)) }
 
 // Sticky reports whether the context is lost after the error: every later call
 // fails too.

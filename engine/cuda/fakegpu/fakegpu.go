@@ -26,6 +26,12 @@ var A10 = driver.Card{
 	Memory: 22_515 << 20, ClockKHz: 1_695_000, MemoryClockKHz: 6_251_000, BusBits: 384,
 }
 
+// Slice is a part of an A100, as MIG shows it.
+var Slice = driver.Card{
+	Name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", UUID: "MIG-00000000-0000-0000-0000-000000000080", Major: 8, SMs: 14,
+	Memory: 4_864 << 20, ClockKHz: 1_410_000, MemoryClockKHz: 1_215_000, BusBits: 640,
+}
+
 // Driver is a driver with the cards that it is given. The zero value has none.
 type Driver struct {
 	Installed []driver.Card
@@ -36,6 +42,9 @@ type Driver struct {
 	// Fail, when set, may make any call fail: it gets the call and returns the
 	// error's code, 0 for none.
 	Fail func(call string) driver.Code
+	// Break, when set, may make a kernel fail when the card comes to it, which the call that waits
+	// for it then says: it gets the kernel's name and returns the error's code, 0 for none.
+	Break func(kernel string) driver.Code
 	// Hold, when set, may keep a call that copies to the host waiting, as a slow bus does.
 	Hold func()
 	// Early has what other streams do in a graph happen as soon as it may, not as late as it may.
@@ -45,8 +54,10 @@ type Driver struct {
 	Mapped bool
 	// Corrupt changes a bit of what every copy to the host brings.
 	Corrupt bool
-	// Taken is memory that others use, in bytes.
+	// Taken is memory that others use, in bytes. What is left may be too little for a context.
 	Taken int64
+	// Refuse is what the assembler writes of the code that it refuses; empty: it takes all.
+	Refuse string
 	// CublasLt is cuBLASLt on this machine; nil: there is none.
 	CublasLt *CublasLt
 
@@ -111,6 +122,9 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	if card < 0 || card >= len(cards) {
 		return nil, &driver.Error{Call: "cuDeviceGet", Code: driver.InvalidDevice}
 	}
+	if cards[card].Memory-d.Taken < leastContext {
+		return nil, &driver.Error{Call: "cuDevicePrimaryCtxRetain", Code: driver.OutOfMemory}
+	}
 	c := &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}, streams: map[uintptr]*stream{}}
 	if d.Mapped {
 		c.memory.Map()
@@ -120,6 +134,10 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
+
+// leastContext is the memory without which a card cannot be opened. Once it is, the contexts of this
+// driver take none.
+const leastContext = 64 << 20
 
 // Library is cuBLASLt for these cards.
 func (d *Driver) Library() (cublaslt.Library, error) {
@@ -246,7 +264,7 @@ func (c *Context) Free(p driver.Ptr) error {
 
 // AllocHost implements [driver.Context].
 func (c *Context) AllocHost(bytes int64) ([]byte, error) {
-	if err := c.call("cuMemHostAlloc"); err != nil {
+	if err := c.call(driver.HostAlloc); err != nil {
 		return nil, err
 	}
 	b := make([]byte, max(bytes, 1))

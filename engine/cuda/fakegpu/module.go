@@ -14,6 +14,9 @@ func (c *Context) Load(ptx string) (driver.Module, error) {
 	if err := c.call(name); err != nil {
 		return nil, err
 	}
+	if log := c.driver.Refuse; log != "" {
+		return nil, &driver.Error{Call: name, Code: driver.InvalidPTX, Log: log}
+	}
 	m, err := c.parse(name, ptx)
 	if err != nil {
 		return nil, err

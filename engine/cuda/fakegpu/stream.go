@@ -129,7 +129,10 @@ func (c *Context) device(p driver.Ptr, n int64) ([]byte, error) {
 
 // lose makes the context unusable.
 func (c *Context) lose(code driver.Code, why error) error {
-	c.lost = &driver.Error{Call: "cuStreamSynchronize", Code: code, Log: why.Error()}
+	c.lost = &driver.Error{Call: "cuStreamSynchronize", Code: code}
+	if why != nil {
+		c.lost.Log = why.Error()
+	}
 	return c.lost
 }
 
@@ -189,6 +192,11 @@ func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 	}
 	return s.push("cuLaunchKernel", func() error {
 		s.c.clock += kernelTime
+		if s.c.driver.Break != nil {
+			if code := s.c.driver.Break(k.k.Name); code != 0 {
+				return s.c.lose(code, nil)
+			}
+		}
 		err := ptxsim.Launch(s.c.memory, k.k, ptxsim.Grid{Grid: l.Grid, Block: l.Block}, l.Params, s.c.driver.Options)
 		if err == nil {
 			return nil

@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"time"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
@@ -21,6 +27,7 @@ type checkCmd struct {
 	Against   string  `help:"The trusted format, also used for the updates before." default:"fp32" placeholder:"FORMAT"`
 	Device    string  `help:"The device to try: cpu or reference (default: the configured one, which is trusted)." placeholder:"DEVICE"`
 	Factor    float64 `help:"Tolerance: a row may differ by this many times what its format explains." default:"8"`
+	Faults    bool    `help:"Compute the updates of a run again, from its newest checkpoint before --update N to that, one operation at a time, and name the one that the card fails at."`
 	Fused     bool    `help:"Compare the programs as trained; results inside fused loops are then not visible."`
 	Phase     string  `help:"For a preset that trains in phases: the folder of the phase to check (default: the first)." placeholder:"NAME"`
 }
@@ -34,13 +41,18 @@ before that update, a preset from its initial weights; the updates in between us
 trusted format and device. Nothing is saved except prepared data (for a preset, in
 runs/check).
 
-Exit codes: 0 nothing differs by more than its format explains, 1 something does,
-or the check failed, 2 wrong usage.
+With --faults nothing is compared: the run's own program is computed again, each
+operation waited for, so that a fault of a card has a name. A run whose card is lost
+does that by itself.
+
+Exit codes: 0 nothing differs by more than its format explains, or nothing failed, 1
+something does, or the check failed, 2 wrong usage.
 
 Examples:
   snug check quickstart --update 20 --precision bf16
   snug check runs/quickstart --update 300 --precision fp16 --against bf16 --json
-  snug check small.yaml --device reference --precision fp32`
+  snug check small.yaml --device reference --precision fp32
+  snug check runs/quickstart --faults --update 300`
 }
 
 // errDiffers ends a check that found something.
@@ -68,6 +80,9 @@ func (c *checkCmd) Run(a *app) error {
 		from = choice{Config: filepath.Join(check.Dir, checkpoint.ConfigFile)}
 	}
 	check.Sources = a.sources(from)
+	if c.Faults {
+		return a.replay(check)
+	}
 	report, err := check.Run(a.ctx)
 	if err != nil {
 		return err
@@ -81,6 +96,67 @@ func (c *checkCmd) Run(a *app) error {
 		err = errDiffers
 	}
 	return err
+}
+
+// errFault ends a replay in which the card has failed.
+var errFault = errors.New("the card has failed")
+
+// replay looks for what a card fails at.
+func (a *app) replay(c *session.Check) error {
+	report, err := c.Replay(a.ctx)
+	if err != nil {
+		return err
+	}
+	if a.asJSON {
+		err = a.json(report)
+	} else {
+		a.printf("%s: %v\n", report.Device, report)
+	}
+	if err == nil && report.Fault != "" {
+		err = errFault
+	}
+	return err
+}
+
+// replayElsewhere replays a run in a process of its own: its card is lost to this one.
+var replayElsewhere = func(ctx context.Context, dir string, update int64, on string) (*session.Replayed, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestReplay)
+	defer cancel()
+	c := exec.CommandContext(ctx, self)
+	c.Args = append(os.Args[:1:1], replayArguments(dir, update, on)...)
+	c.SysProcAttr = diesWithParent()
+	var says, out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &says
+	runtime.LockOSThread() // the system ends the child with the thread that started it
+	defer runtime.UnlockOSThread()
+	err = c.Run()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("it took longer than %v", longestReplay)
+	}
+	return replayed(out.Bytes(), says.String(), err)
+}
+
+// longestReplay is how long the end of a run may take to find what its card fails at.
+const longestReplay = 10 * time.Minute
+
+func replayArguments(dir string, update int64, on string) []string {
+	return []string{"check", dir, "--faults", "--update", fmt.Sprint(update), "--hardware.device", on, "--json"}
+}
+
+// replayed reads what a process has found, which ended with err.
+func replayed(out []byte, says string, err error) (*session.Replayed, error) {
+	r := new(session.Replayed)
+	if e := json.Unmarshal(out, r); e == nil && r.From != "" {
+		return r, nil // exit code 1 says that the card has failed
+	}
+	if says = strings.TrimSpace(says); says != "" {
+		return nil, errors.New(strings.TrimPrefix(says, "snug: "))
+	}
+	return nil, err
 }
 
 // on names a format and the device, if there are several.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snug-ml/snug/dist/mpi"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
@@ -28,6 +29,7 @@ func (m ownCache) Run() int {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	replayElsewhere = replayHere // the test's own process has the cards
 	return m.M.Run()
 }
 
@@ -50,6 +52,21 @@ func fakeCards() {
 		card := fakegpu.T4
 		card.UUID = fmt.Sprint("GPU-", i)
 		d.Installed = append(d.Installed, card)
+	}
+	if kernel, nth, ok := strings.Cut(os.Getenv("SNUG_TEST_FAULT"), ":"); ok { // of each process
+		left, err := strconv.Atoi(nth)
+		if err != nil {
+			panic(err)
+		}
+		d.Break = func(name string) driver.Code {
+			if name == kernel {
+				left--
+			}
+			if left == 0 {
+				return driver.IllegalAddress
+			}
+			return 0
+		}
 	}
 	backend.UseDriver(d)
 }

@@ -78,6 +78,7 @@ func (t *trainCmd) train(a *app, g dist.Group, local session.Local) error {
 	defer v.end()
 	result, err := session.Train(a.ctx, session.Options{
 		Sources: a.sources(t.choice), Dir: t.Out, Resume: t.Resume, Fresh: t.Fresh, Until: t.Until, Phase: t.Phase, Group: g, Local: local, OnEvent: v.onEvent,
+		Replay: replayElsewhere,
 	})
 	if !a.asJSON || err != nil && !errors.Is(err, train.ErrStopped) {
 		return err

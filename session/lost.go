@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -16,6 +17,8 @@ type DeviceLost struct {
 	Checkpoint string
 	Update     int64
 	Out        string
+	// Replayed is what was found by computing the updates since then again; empty: they were not.
+	Replayed string
 }
 
 // Unwrap is what happened to the device.
@@ -25,11 +28,15 @@ func (e *DeviceLost) Unwrap() error { return e.Err }
 func (*DeviceLost) ExitCode() int { return 6 }
 
 func (e *DeviceLost) Error() string {
-	if e.Checkpoint == "" {
-		return fmt.Sprintf("%v\nthe run has ended, and no checkpoint was saved: start again with `snug train --resume --out %s`", e.Err, e.Out)
+	text := e.Err.Error()
+	if e.Replayed != "" {
+		text += "\n" + e.Replayed
 	}
-	return fmt.Sprintf("%v\nthe run has ended; the newest checkpoint is %s, of update %d: continue with `snug train --resume --out %s`",
-		e.Err, filepath.Base(e.Checkpoint), e.Update, e.Out)
+	if e.Checkpoint == "" {
+		return fmt.Sprintf("%s\nthe run has ended, and no checkpoint was saved: start again with `snug train --resume --out %s`", text, e.Out)
+	}
+	return fmt.Sprintf("%s\nthe run has ended; the newest checkpoint is %s, of update %d: continue with `snug train --resume --out %s`",
+		text, filepath.Base(e.Checkpoint), e.Update, e.Out)
 }
 
 // lost is err as the end of the run.
@@ -38,5 +45,33 @@ func (r *run) lost(err error) error {
 	if c, err := checkpoint.Choose(r.home(), checkpoint.Last); err == nil {
 		e.Checkpoint, e.Update = c.Path, c.Update
 	}
+	e.Replayed = r.replayed()
 	return e
+}
+
+// replayed finds what the card fails at: in another process, as this one cannot use the card any
+// more, once the memory that it has there is free.
+func (r *run) replayed() string {
+	if r.Replay == nil || r.telemetry == nil || r.ctx.Err() != nil { // or it never began
+		return ""
+	}
+	update := r.lastUpdate + 1
+	again := fmt.Sprintf("`snug check %s --faults --update %d`", r.home(), update)
+	if r.Group != nil {
+		return again + " computes the updates since the newest checkpoint again, one operation at a time, and names the one that fails"
+	}
+	if update > int64(r.Config.Training.MaxSteps) {
+		return "all updates were done"
+	}
+	r.infof("looking for what the card fails at: computing the updates since the newest checkpoint again, one operation at a time, in another process")
+	on := backend.Device(r.Backend)
+	err := backend.Release(r.Backend)
+	var found *Replayed
+	if err == nil {
+		found, err = r.Replay(r.ctx, r.home(), update, on)
+	}
+	if err != nil {
+		return fmt.Sprintf("what the card fails at was not found: %v\n%s tries again", err, again)
+	}
+	return found.String()
 }

@@ -34,6 +34,9 @@ type Options struct {
 	// [Follow]. nil: this process trains alone. Local is its place on its machine.
 	Group dist.Group
 	Local Local
+	// Replay is [Check.Replay] of the run in dir on a device, as hardware.device names it, in a process
+	// of its own; nil: nothing is computed again where a card is lost.
+	Replay func(ctx context.Context, dir string, update int64, on string) (*Replayed, error)
 	// OnEvent gets everything that happens, in order and one event at a time, on
 	// whatever goroutine. It must not wait for the run. nil: nobody does.
 	OnEvent func(Event)

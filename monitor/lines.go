@@ -92,8 +92,8 @@ func (l *lineFile) add(line []byte) error {
 	return err
 }
 
-// whole reports whether the file has all its lines.
-func (l *lineFile) whole() bool { return l.f != nil }
+// whole reports whether the file has all its lines, and still its name.
+func (l *lineFile) whole() bool { return l.f != nil && l.dir.Named(l.name, l.f) }
 
 func (l *lineFile) close() error {
 	if l.f == nil {

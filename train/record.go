@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -24,9 +25,14 @@ const MetricsFile = "metrics.jsonl"
 // once: a resumed run first drops what comes after the checkpoint. Where the
 // disk is full, lines wait for the next one that can be written.
 type Recorder struct {
-	f       logFile
+	// Renewed is called after the file was written again because somebody had removed or
+	// replaced it; nil: nobody is to know.
+	Renewed func()
+
+	dir     *rundir.Dir
 	since   Since      // the last line of an update; steps come from one goroutine
-	mu      sync.Mutex // of waiting, and held while it is written
+	mu      sync.Mutex // of f and waiting, and held while it is written
+	f       logFile
 	waiting []byte
 }
 
@@ -106,7 +112,7 @@ func NewRecorder(dir *rundir.Dir, keep int64) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{f: f}, nil
+	return &Recorder{dir: dir, f: f}, nil
 }
 
 // keepLines gives the whole lines of a log whose update is at most keep; none where
@@ -184,34 +190,52 @@ func (r *Recorder) write(l Line) error {
 		return err
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if len(r.waiting) < maxWaiting {
 		r.waiting = append(append(r.waiting, raw...), '\n')
 	}
-	return r.flush()
+	renewed, err := r.flush()
+	r.mu.Unlock()
+	r.tell(renewed)
+	return err
 }
 
-// flush writes as many waiting lines as it can.
-func (r *Recorder) flush() error {
+func (r *Recorder) tell(renewed bool) {
+	if renewed && r.Renewed != nil {
+		r.Renewed()
+	}
+}
+
+// flush writes as many waiting lines as it can, to the file that has the name.
+func (r *Recorder) flush() (renewed bool, err error) {
+	if f, ok := r.f.(*os.File); ok && !r.dir.Named(MetricsFile, f) {
+		again, err := r.dir.Again(MetricsFile, f)
+		if err != nil {
+			return false, err
+		}
+		_ = f.Close() // it has no name any more
+		r.f, renewed = again, true
+	}
 	n, err := r.f.Write(r.waiting)
 	r.waiting = slices.Delete(r.waiting, 0, n)
-	return err
+	return renewed, err
 }
 
 // Sync makes the lines recorded so far durable; any goroutine may call it.
 // Record does not wait for the disk meanwhile.
 func (r *Recorder) Sync() error {
 	r.mu.Lock()
-	err := r.flush()
+	renewed, err := r.flush()
+	f := r.f
 	r.mu.Unlock()
-	return errors.Join(err, r.f.Sync())
+	r.tell(renewed)
+	return errors.Join(err, f.Sync())
 }
 
 // Close makes the log durable and ends it.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.flush()
+	_, err := r.flush()
 	if err != nil {
 		err = fmt.Errorf("%w; %d bytes of it are lost", err, len(r.waiting))
 	}

@@ -161,10 +161,11 @@ func check(op, path string, st fs.FileInfo) error {
 	if st.Mode().IsRegular() {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w, but %s", ErrKind, kind(st.Mode()))}
+	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w, but %s", ErrKind, Kind(st.Mode()))}
 }
 
-func kind(m fs.FileMode) string {
+// Kind is what a file of a mode is, in words.
+func Kind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
 		return "a folder"

@@ -39,6 +39,7 @@ type Manifest struct {
 	Metric       *Metric   `json:"metric,omitempty"`
 	Arithmetic   string    `json:"arithmetic,omitempty"` // Snapshot.Arithmetic
 	Health       *Health   `json:"health,omitempty"`     // nil in those of older versions
+	Lineage      *Lineage  `json:"lineage,omitempty"`    // of a phase of a run in phases
 	Files        []FileSum `json:"files"`                // by name
 	// SHA256 is the hash of this manifest's own text with this field empty.
 	SHA256 string `json:"sha256"`
@@ -142,6 +143,9 @@ func (m *Manifest) check() error {
 	}
 	if !rundir.ValidID(m.Run) {
 		return fmt.Errorf("says that it belongs to the run %q, which is not a run's identity", m.Run)
+	}
+	if err := m.Lineage.check(); err != nil {
+		return err
 	}
 	for i, f := range m.Files {
 		if err := plainName(f.Name); err != nil {

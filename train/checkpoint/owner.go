@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/train/rundir"
 )
 
@@ -86,11 +87,14 @@ func (s *Store) Dir() string { return s.home.Join(Folder) }
 // out which run it belongs to.
 func (s *Store) takeFolder(fsys fsys) (err error) {
 	dir := s.Dir()
+	if st, err := s.home.Root().Lstat(Folder); err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%s is a symbolic link, and another run may have its checkpoints where it leads: put a folder in its place, or make the run folder itself the link", dir)
+	}
 	if err := mkdirAll(fsys, dir); err != nil {
 		return err
 	}
-	if s.root, err = os.OpenRoot(dir); err != nil {
-		return err
+	if s.root, err = s.home.Root().OpenRoot(Folder); err != nil {
+		return durable.Named(s.home.Root(), err)
 	}
 	if s.self, err = s.root.Stat("."); err != nil {
 		return err
@@ -111,8 +115,11 @@ func (s *Store) takeFolder(fsys fsys) (err error) {
 		return err
 	}
 	id := ownerOf(list, s.home.ID())
-	if id == "" {
+	switch {
+	case id == "":
 		id = rundir.NewID()
+	case s.home.StartedOver(id): // the run that did so has saved nothing yet
+		return nil
 	}
 	return s.home.Begin(id)
 }
@@ -152,21 +159,15 @@ func (s *Store) StartOver() error {
 		return err
 	}
 	s.mu.Lock()
-	s.retained = retained{obsolete: map[string]bool{}}
-	for _, id := range runsOf(list) {
-		s.retained.obsolete[id] = true
-	}
+	s.retained = retained{}
 	s.mu.Unlock()
 	s.ContinuedFrom(0)
-	return s.home.Begin(rundir.NewID())
+	return s.home.StartOver(runsOf(list)...)
 }
 
 // ours reports whether a checkpoint may be removed or replaced by this run.
 func (s *Store) ours(m *Manifest) bool {
-	id := s.home.ID()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return m.Run == "" || m.Run == id || s.retained.obsolete[m.Run]
+	return m.Run == "" || m.Run == s.home.ID() || s.home.StartedOver(m.Run)
 }
 
 // mayWrite makes sure that the checkpoint of an update does not replace another run's.
@@ -188,4 +189,31 @@ func (s *Store) release() error {
 		err = s.root.Close()
 	}
 	return errors.Join(err, s.staging.release(), s.home.Close())
+}
+
+// InPhases reports whether dir has a run in phases, each of which is a run in a folder
+// of its own below it. Where the lock does not say so, as before it had an identity, the
+// folder tells: a configuration, and checkpoints in the folders below it alone.
+func InPhases(dir string) bool {
+	if rundir.InPhases(dir) {
+		return true
+	}
+	if _, err := os.Lstat(filepath.Join(dir, ConfigFile)); err != nil || hasSteps(dir) {
+		return false
+	}
+	below, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(below, func(e fs.DirEntry) bool { return e.IsDir() && hasSteps(filepath.Join(dir, e.Name())) })
+}
+
+// hasSteps reports whether a run folder has a checkpoint, whatever its state.
+func hasSteps(dir string) bool {
+	list, err := os.ReadDir(filepath.Join(dir, Folder))
+	return err == nil && slices.ContainsFunc(list, func(e fs.DirEntry) bool { _, ok := ParseName(e.Name()); return ok })
+}
+
+// InPhasesError means that a folder has a run in phases, where one run was to be.
+type InPhasesError struct{ Path string }
+
+func (e *InPhasesError) Error() string {
+	return fmt.Sprintf("%s has a run in phases, each in a folder of its own below it: name another folder, or that of a phase", e.Path)
 }

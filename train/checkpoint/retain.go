@@ -13,11 +13,10 @@ import (
 // retained is what a store knows about the checkpoints in its folder. It is
 // touched under the store's mutex.
 type retained struct {
-	written  map[string]bool // names saved by this store
-	whole    map[string]bool // names known to be intact (true) or damaged (false)
-	after    int64           // the run was continued from this update ...
-	rewound  bool            // ... and later ones of another life are obsolete
-	obsolete map[string]bool // earlier runs of the folder, whose checkpoints are to be removed
+	written map[string]bool // names saved by this store
+	whole   map[string]bool // names known to be intact (true) or damaged (false)
+	after   int64           // the run was continued from this update ...
+	rewound bool            // ... and later ones of another life are obsolete
 }
 
 func (r *retained) wrote(path string) {

@@ -48,6 +48,7 @@ type Snapshot struct {
 	// Arithmetic is what the updates up to here were computed in, such as
 	// "bf16 with cpu kernels avx512": other arithmetic rounds differently.
 	Arithmetic string
+	Lineage    *Lineage
 	Problem    string // what makes the state bad besides its numbers: an evaluation that is not finite
 }
 

@@ -170,6 +170,9 @@ func Open(runDir string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s.home = home
+	if InPhases(runDir) {
+		return nil, errors.Join(&InPhasesError{runDir}, s.release())
+	}
 	if err := s.takeFolder(disk); err != nil {
 		return nil, errors.Join(fmt.Errorf("folder of checkpoints: %w", err), s.release())
 	}

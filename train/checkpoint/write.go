@@ -105,7 +105,7 @@ func newJob(snap *Snapshot, c *capture) (*job, error) {
 	for _, data := range j.files {
 		j.bytes += int64(len(data))
 	}
-	j.manifest = Manifest{Format: Format, Version: Version, Update: j.update, Created: meta.Created, PlanHash: snap.PlanHash, Arithmetic: snap.Arithmetic, Health: &Health{Problem: snap.Problem}}
+	j.manifest = Manifest{Format: Format, Version: Version, Update: j.update, Created: meta.Created, PlanHash: snap.PlanHash, Arithmetic: snap.Arithmetic, Lineage: snap.Lineage, Health: &Health{Problem: snap.Problem}}
 	if snap.Metric != nil {
 		m := *snap.Metric
 		j.manifest.Metric = &m

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -120,8 +123,99 @@ func (d *Dir) ID() string {
 func (d *Dir) Begin(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lock.owner.Run = id
+	o := &d.lock.owner
+	o.Run, o.Before = id, slices.DeleteFunc(o.Before, func(before string) bool { return before == id })
 	return d.lock.write()
+}
+
+// StartOver makes the folder that of a new run, which takes the place of the one that it belongs to
+// and of those before; an empty identity stands for runs of versions that had none. What is left of
+// them is recognized by the lock.
+func (d *Dir) StartOver(before ...string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := &d.lock.owner
+	if o.Run != "" {
+		before = append(before, o.Run)
+	}
+	for _, id := range before {
+		if !slices.Contains(o.Before, id) {
+			o.Before = append([]string{id}, o.Before...)
+		}
+	}
+	o.Run, o.Before = NewID(), o.Before[:min(len(o.Before), mostBefore)]
+	return d.lock.write()
+}
+
+// mostBefore bounds the runs that a lock names.
+const mostBefore = 64
+
+// InPhases makes the folder that of a run in phases.
+func (d *Dir) InPhases() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lock.owner.InPhases = true
+	return d.lock.write()
+}
+
+// StartedOver reports whether the run of the folder has started another one over.
+func (d *Dir) StartedOver(run string) bool {
+	if d.lock == nil {
+		return StartedOver(d.Path(), run)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.lock.owner.Before, run)
+}
+
+// Holds reports whether a folder that is open is the one of a name in this folder, and no link.
+func (d *Dir) Holds(name string, sub *Dir) bool {
+	st, err := d.root.Lstat(name)
+	return err == nil && (os.SameFile(st, sub.self) || d.blind && st.IsDir())
+}
+
+// Unlinked refuses a path in the folder of which a part is there and no folder, but a link, say:
+// what it leads to is not the run's.
+func (d *Dir) Unlinked(name string) error {
+	at := ""
+	for part := range strings.SplitSeq(filepath.ToSlash(filepath.Clean(name)), "/") {
+		at = filepath.Join(at, part)
+		st, err := d.root.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return durable.Named(d.root, err)
+		}
+		if !st.IsDir() {
+			return fmt.Errorf("%s is %s, where the run has a folder: remove it", d.Join(at), regular.Kind(st.Mode()))
+		}
+	}
+	return nil
+}
+
+// Sub opens a folder in this one, which is made if need be, to write to it.
+func (d *Dir) Sub(name string) (*Dir, error) {
+	err := d.Check()
+	if err == nil {
+		err = d.Unlinked(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.root.MkdirAll(name, 0o777); err != nil {
+		return nil, durable.Named(d.root, err)
+	}
+	root, err := d.root.OpenRoot(name)
+	if err != nil {
+		return nil, durable.Named(d.root, err)
+	}
+	self, err := root.Stat(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	path := d.Join(name)
+	return &Dir{name: path, path: path, root: root, self: self, moved: func(string) {}, blind: d.blind}, nil
 }
 
 // Check reports whether the folder is still there and locked by this process: nil,
@@ -217,8 +311,38 @@ func (d *Dir) Append(name string) (*os.File, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	f, err := regular.OpenIn(d.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+	f, err := regular.OpenIn(d.root, name, os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	return f, durable.Named(d.root, err)
+}
+
+// Named reports whether an open file is the one that the folder has under a name: what is added to
+// one that was removed is lost.
+func (d *Dir) Named(name string, f *os.File) bool {
+	st, err := d.root.Lstat(name)
+	if err != nil {
+		return !missing(err)
+	}
+	own, err := f.Stat()
+	return err != nil || os.SameFile(st, own)
+}
+
+// Again opens a file of the folder to go on adding to it, after its name was lost: f is the one
+// that had it. Where nothing has the name now, all of f is written again; what took its place is
+// added to.
+func (d *Dir) Again(name string, f *os.File) (*os.File, error) {
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	if _, err := d.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		err = durable.WriteIn(d.root, name, func(to *os.File) error {
+			_, err := io.Copy(to, io.NewSectionReader(f, 0, 1<<62))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d.Append(name)
 }
 
 // Read reads a file of the folder of at most so many bytes, not through a link.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/snug-ml/snug/internal/durable"
@@ -23,6 +24,15 @@ type Owner struct {
 	Host  string `json:"host"`
 	Since string `json:"since"` // RFC 3339
 	Run   string `json:"run,omitempty"`
+	// InPhases is set of a folder of a run in phases, each of which has a folder of its own
+	// below it. Before are the runs that this one has started over, the latest first.
+	InPhases bool     `json:"in_phases,omitempty"`
+	Before   []string `json:"before,omitempty"`
+}
+
+// same reports whether two owners are one.
+func (o Owner) same(as Owner) bool {
+	return o.PID == as.PID && o.Host == as.Host && o.Since == as.Since && o.Run == as.Run && o.InPhases == as.InPhases
 }
 
 // LockedError is returned when another process has the run folder locked.
@@ -69,7 +79,8 @@ func takeLock(d *Dir, flock flockFunc) (*lock, error) {
 			}
 		}
 		if err == nil {
-			l.owner = Owner{PID: os.Getpid(), Host: hostname(), Since: time.Now().UTC().Format(time.RFC3339), Run: readOwner(l.file).Run}
+			l.owner = readOwner(l.file)
+			l.owner.PID, l.owner.Host, l.owner.Since = os.Getpid(), hostname(), time.Now().UTC().Format(time.RFC3339)
 			err = l.write()
 		}
 		if err == nil {
@@ -130,7 +141,7 @@ func (l *lock) keep(root *os.Root) (what string) {
 		return ""
 	}
 	o := readOwner(again.file)
-	if err == nil && !busy && (o == (Owner{}) || o == l.owner) {
+	if err == nil && !busy && (o.same(Owner{}) || o.same(l.owner)) {
 		if err = again.write(); err == nil {
 			_ = l.file.Close() // it has no name any more
 			l.file, l.remove = again.file, again.remove
@@ -178,14 +189,22 @@ func readOwner(f *os.File) Owner {
 
 // LastRun is the identity of the run that a folder belongs to, by its lock; empty
 // if that is unknown.
-func LastRun(dir string) string {
-	path := filepath.Join(dir, LockFile)
-	f, err := regular.Open(path)
+func LastRun(dir string) string { return lastOwner(dir).Run }
+
+// InPhases reports whether a folder has a run in phases, by its lock.
+func InPhases(dir string) bool { return lastOwner(dir).InPhases }
+
+// StartedOver reports whether the run of a folder, by its lock, has started another one over,
+// whose checkpoints may still be there.
+func StartedOver(dir, run string) bool { return slices.Contains(lastOwner(dir).Before, run) }
+
+func lastOwner(dir string) Owner {
+	f, err := regular.Open(filepath.Join(dir, LockFile))
 	if err != nil {
-		return ""
+		return Owner{}
 	}
 	defer f.Close()
-	return readOwner(f).Run
+	return readOwner(f)
 }
 
 // write writes the owner's name, so that it stays.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // Formats of files.
@@ -124,22 +126,31 @@ type Files struct {
 	// common is the folder, with a trailing slash, that contains all paths.
 	common string
 	opt    Options
+	left   []string
 }
 
-// OpenFiles expands patterns (see Glob) and checks the options. It reads
-// nothing yet.
-func OpenFiles(patterns []string, opt Options) (*Files, error) {
+// OpenFiles expands patterns (see Glob), without the folders own, and checks the
+// options. It reads nothing yet.
+func OpenFiles(patterns []string, opt Options, own ...string) (*Files, error) {
 	if len(patterns) == 0 {
 		return nil, fmt.Errorf("data: no files given")
 	}
 	if err := opt.setDefaults(); err != nil {
 		return nil, err
 	}
-	paths, err := Glob(patterns...)
+	g := &globber{own: own}
+	paths, err := g.files(patterns)
 	if err != nil {
 		return nil, err
 	}
-	return &Files{paths: paths, common: commonFolder(paths), opt: opt}, nil
+	return &Files{paths: paths, common: commonFolder(paths), opt: opt, left: g.left}, nil
+}
+
+// TellLeft says which folders the patterns cover and the files are not from.
+func (f *Files) TellLeft(log func(format string, args ...any)) {
+	if len(f.left) > 0 {
+		log("data: leaving out %s: what runs write, and prepared data, is not read as data", few.Of(f.left))
+	}
 }
 
 // commonFolder is the deepest folder that contains all files, with a trailing slash.

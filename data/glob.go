@@ -1,6 +1,7 @@
 package data
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Glob expands patterns to a sorted list of regular files without repeats.
@@ -16,11 +19,24 @@ import (
 // and ? stay within a path element, [a-z] is a class and ** stands for any
 // number of folders, none included. Names that start with a dot match only a
 // pattern element that starts with one. Links to files are followed, links to
-// folders are not. A pattern that matches no file is an error.
+// folders are not. A pattern that matches no file is an error. Run directories are
+// left out: what a run writes is not what it learns from.
 func Glob(patterns ...string) ([]string, error) {
+	g := &globber{}
+	return g.files(patterns)
+}
+
+// globber expands patterns.
+type globber struct {
+	own []string // folders to leave out besides run directories
+	// left are the folders that were left out.
+	left []string
+}
+
+func (g *globber) files(patterns []string) ([]string, error) {
 	var files []string
 	for _, p := range patterns {
-		found, err := expand(p)
+		found, err := g.expand(p)
 		if err != nil {
 			return nil, err
 		}
@@ -36,7 +52,7 @@ func Glob(patterns ...string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-func expand(pattern string) ([]string, error) {
+func (g *globber) expand(pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("data: empty file pattern")
 	}
@@ -46,7 +62,7 @@ func expand(pattern string) ([]string, error) {
 			return []string{filepath.Clean(pattern)}, nil
 		}
 		if st.IsDir() {
-			return walk(filepath.Clean(pattern), []string{"**", "*"})
+			return g.walk(filepath.Clean(pattern), []string{"**", "*"})
 		}
 		return nil, fmt.Errorf("data: %s is neither a file nor a folder (%s)", pattern, st.Mode().Type())
 	}
@@ -74,13 +90,16 @@ func expand(pattern string) ([]string, error) {
 	if _, err := os.Stat(filepath.FromSlash(root)); err != nil {
 		return nil, fmt.Errorf("data: pattern %q: %w", pattern, err)
 	}
-	return walk(filepath.FromSlash(root), elems[fixed:])
+	return g.walk(filepath.FromSlash(root), elems[fixed:])
 }
 
 func hasMeta(elem string) bool { return strings.ContainsAny(elem, `*?[`) }
 
 // walk lists the regular files below root whose relative path matches elems.
-func walk(root string, elems []string) ([]string, error) {
+func (g *globber) walk(root string, elems []string) ([]string, error) {
+	if inRun(root) {
+		return nil, fmt.Errorf("data: %s is a run directory or its checkpoints, and what a run writes there is no data: keep data elsewhere (or choose another --out), or name its files one by one", root)
+	}
 	var files []string
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -98,9 +117,17 @@ func walk(root string, elems []string) ([]string, error) {
 			if !matchPrefix(elems, parts) {
 				return fs.SkipDir
 			}
+			if g.isOwn(p) || isRun(p) {
+				g.left = append(g.left, p)
+				return fs.SkipDir
+			}
 			return nil
 		}
 		if !matchElems(elems, parts) {
+			return nil
+		}
+		if d.Type()&fs.ModeSymlink != 0 && linksToRun(p) {
+			g.left = append(g.left, p)
 			return nil
 		}
 		if st, err := os.Stat(p); err != nil {
@@ -114,6 +141,65 @@ func walk(root string, elems []string) ([]string, error) {
 		return nil, fmt.Errorf("data: %w", err)
 	}
 	return files, nil
+}
+
+// isOwn reports whether a folder is one of those to leave out.
+func (g *globber) isOwn(dir string) bool {
+	st, err := os.Stat(dir)
+	return err == nil && slices.ContainsFunc(g.own, func(own string) bool {
+		of, err := os.Stat(own)
+		return err == nil && os.SameFile(st, of)
+	})
+}
+
+// runLock is the file by which a run directory is recognized: its lock (package rundir).
+// A run that has not begun yet has one too, so that it is refused like one that is resumed.
+const runLock = ".lock"
+
+// checkpoints is the folder of a run's checkpoints.
+const checkpoints = "checkpoints"
+
+// isRun reports whether a folder is a run directory.
+func isRun(dir string) bool {
+	text, err := regular.Read(filepath.Join(dir, runLock), 4096)
+	var owner struct {
+		PID int `json:"pid"`
+	}
+	return err == nil && json.Unmarshal(text, &owner) == nil && owner.PID > 0
+}
+
+// inRun reports whether a folder is a run directory or in its checkpoints.
+func inRun(dir string) bool {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return false
+	}
+	if isRun(abs) {
+		return true
+	}
+	for up := filepath.Dir(abs); up != abs; abs, up = up, filepath.Dir(up) {
+		if filepath.Base(abs) == checkpoints && isRun(up) {
+			return true
+		}
+	}
+	return false
+}
+
+// linksToRun reports whether a link leads to a file somewhere in a run directory.
+func linksToRun(link string) bool {
+	to, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		return false
+	}
+	if to, err = filepath.Abs(to); err != nil {
+		return false
+	}
+	for up := filepath.Dir(to); up != to; to, up = up, filepath.Dir(up) {
+		if isRun(up) {
+			return true
+		}
+	}
+	return false
 }
 
 func matchElem(pat, name string) bool {

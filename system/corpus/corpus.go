@@ -39,8 +39,8 @@ type Corpus struct {
 
 // Source opens the documents that the configuration names, held out where it
 // names files for that and grouped as data.split_by says.
-func Source(c *config.Data) (data.Source, error) {
-	src, err := open(c)
+func Source(c *config.Data, log func(string, ...any)) (data.Source, error) {
+	src, err := open(c, log)
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +51,11 @@ func Source(c *config.Data) (data.Source, error) {
 }
 
 // open opens the documents, and those of data.validation.
-func open(c *config.Data) (data.Source, error) {
+func open(c *config.Data, log func(string, ...any)) (data.Source, error) {
 	var held *data.Files
 	if len(c.Validation) > 0 {
 		var err error
-		if held, err = openFiles(c, c.Validation); err != nil {
+		if held, err = openFiles(c, c.Validation, log); err != nil {
 			return nil, fmt.Errorf("data.validation: %w", err)
 		}
 	}
@@ -66,7 +66,7 @@ func open(c *config.Data) (data.Source, error) {
 		}
 		return data.WithHeldOut(tree, held), nil
 	}
-	src, err := openFiles(c, c.Source)
+	src, err := openFiles(c, c.Source, log)
 	if err != nil || held == nil {
 		return src, err
 	}
@@ -77,7 +77,7 @@ func open(c *config.Data) (data.Source, error) {
 }
 
 // openFiles opens the documents of files.
-func openFiles(c *config.Data, patterns []string) (*data.Files, error) {
+func openFiles(c *config.Data, patterns []string, log func(string, ...any)) (*data.Files, error) {
 	opt := data.Options{
 		TextField: c.TextField, ArrayKey: c.ArrayKey, Split: c.Documents, Overlap: c.Overlap,
 		MaxRecord: int64(c.MaxRecord), ReplaceInvalid: c.ReplaceInvalid,
@@ -85,7 +85,12 @@ func openFiles(c *config.Data, patterns []string) (*data.Files, error) {
 	if c.Format != "auto" && c.Format != "gotree" {
 		opt.Format = c.Format
 	}
-	return data.OpenFiles(patterns, opt)
+	f, err := data.OpenFiles(patterns, opt, c.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	f.TellLeft(log)
+	return f, nil
 }
 
 // grouped decides what stays together on one side of the split: each document, or
@@ -119,7 +124,7 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 // the same text and settings, and opens it as windows of length tokens. position is
 // that of a resumed run, as [system.Env.Position].
 func Prepare(ctx context.Context, c *config.Config, cache string, position json.RawMessage, length int, log func(string, ...any)) (*Corpus, error) {
-	src, err := Source(&c.Data)
+	src, err := Source(&c.Data, log)
 	if err != nil {
 		return nil, err
 	}

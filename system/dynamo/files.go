@@ -44,10 +44,11 @@ func readFiles(ctx context.Context, d *config.Data, name string, t *Task, patter
 func (f *files) records(ctx context.Context, name string, t *Task, patterns []string) ([]text, error) {
 	in, err := data.OpenFiles(patterns, data.Options{
 		NoHeader: t.NoHeader, ArrayKey: f.ArrayKey, MaxRecord: int64(f.MaxRecord), ReplaceInvalid: f.ReplaceInvalid,
-	})
+	}, f.CacheDir)
 	if err != nil {
 		return nil, err
 	}
+	in.TellLeft(f.log)
 	var out []text
 	for r, err := range in.Records() {
 		if err == nil {

@@ -46,7 +46,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if j.stage == "" {
 		return nil, fmt.Errorf("dynamo trains in phases: name the run of one of them (--phases.stage), or train them all")
 	}
-	src, err := corpus.Source(&c.Data)
+	src, err := corpus.Source(&c.Data, env.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 	}
 	p.files[chat.TemplateFile] = []byte(f.Source)
 	held := newRows(c)
-	r := &reader{c: c, tokenizer: t, format: f}
+	r := &reader{c: c, tokenizer: t, format: f, log: log}
 	own := len(c.Data.Validation) > 0
 	if err := r.read(ctx, c.Data.Source, func(print uint64) *rows {
 		if !own && float64(print)/math.MaxUint64 < c.Data.HeldOutFraction {
@@ -81,6 +81,9 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 	}); err != nil {
 		return nil, err
 	}
+	if p.train.answers == 0 {
+		return nil, r.nothing(held)
+	}
 	if own {
 		if err := r.read(ctx, c.Data.Validation, func(uint64) *rows { return held }); err != nil {
 			return nil, fmt.Errorf("data.validation: %w", err)
@@ -88,9 +91,6 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 	}
 	n := &r.counts
 	log("data: %s, %s; %d cut at %d tokens, %d too long, %d without an answer to learn", size.Of(n.talks, "conversation"), size.Of(n.texts, "text"), n.cut, c.Data.SeqLen, n.dropped, n.silent)
-	if p.train.answers == 0 {
-		return nil, errors.New("data.source has no answer to train on: want conversations with messages of the role assistant")
-	}
 	p.train.pack()
 	log("data: %s of %d tokens to train on, %.1f %% filled, %.1f %% of the tokens are answers", size.Of(p.train.Len(), "row"), p.train.length,
 		100*float64(len(p.train.tokens))/float64(p.train.Len()*p.train.length), 100*float64(p.train.answers)/float64(len(p.train.tokens)))
@@ -113,6 +113,7 @@ type reader struct {
 	tokenizer *token.Tokenizer
 	format    *chat.Format
 	counts    counts
+	log       func(string, ...any)
 }
 
 // read adds the conversations of files to the rows that the fingerprint of each chooses.
@@ -122,10 +123,11 @@ func (r *reader) read(ctx context.Context, patterns []string, into func(print ui
 	if d.Format != "auto" {
 		opt.Format = d.Format
 	}
-	files, err := data.OpenFiles(patterns, opt)
+	files, err := data.OpenFiles(patterns, opt, d.CacheDir)
 	if err != nil {
 		return err
 	}
+	files.TellLeft(r.log)
 	for rec, err := range files.Records() {
 		if err == nil {
 			err = ctx.Err()
@@ -138,6 +140,22 @@ func (r *reader) read(ctx context.Context, patterns []string, into func(print ui
 		}
 	}
 	return nil
+}
+
+// nothing is why none of the conversations that were read is trained on.
+func (r *reader) nothing(held *rows) error {
+	d, n := &r.c.Data, &r.counts
+	switch {
+	case n.talks == 0:
+		return errors.New("data.source: there is nothing to train on: the files have no conversations")
+	case held.answers > 0:
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d conversations; lower data.held_out_fraction, choose another data.shuffle_seed, or name files in data.validation", d.HeldOutFraction, n.talks)
+	case n.dropped > 0:
+		return fmt.Errorf("nothing left to train on: %d texts of %d conversations are longer than data.seq_len (%d tokens), and data.too_long drops them: raise data.seq_len, or set data.too_long to cut", n.dropped, n.talks, d.SeqLen)
+	case n.cut > 0:
+		return fmt.Errorf("nothing left to train on: in all %d conversations the first answer begins after data.seq_len (%d tokens), where %d texts are cut: raise it", n.talks, d.SeqLen, n.cut)
+	}
+	return fmt.Errorf("data.source has no answer to train on in %d conversations: want messages of the role assistant", n.talks)
 }
 
 func (r *reader) add(rec data.Record, into func(print uint64) *rows) error {

@@ -78,10 +78,11 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 	if c.Data.Format != "auto" {
 		opt.Format = c.Data.Format
 	}
-	f, err := data.OpenFiles(patterns, opt)
+	f, err := data.OpenFiles(patterns, opt, c.Data.CacheDir)
 	if err != nil {
 		return nil, err
 	}
+	f.TellLeft(log)
 	var out []sample
 	replaced, empty := 0, 0
 	for r, err := range f.Records() {

@@ -57,6 +57,9 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 		if phases := s.System.Phases(s.Config, scratch); len(phases) > 0 {
 			runs = nil
 			for _, p := range phases {
+				if p.Skip {
+					continue
+				}
 				x, err := a.load(d.choice, session.Overridden(keep, p.Settings), true)
 				if err != nil {
 					return err

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/runreport"
 	"github.com/snug-ml/snug/session"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type reportCmd struct {
@@ -46,7 +48,11 @@ func (c *reportCmd) Run(a *app) error {
 	switch {
 	case out != "":
 	case format == runreport.HTML && len(c.Runs) == 1:
-		out = filepath.Join(c.Runs[0], "report")
+		const folder = "report"
+		out = filepath.Join(c.Runs[0], folder)
+		if err := unlinked(c.Runs[0], folder); err != nil {
+			return err
+		}
 	case format == runreport.HTML:
 		out = "comparison"
 	case pictures != "":
@@ -74,4 +80,13 @@ func (c *reportCmd) Run(a *app) error {
 		a.printf("pictures: %s in %s\n", size.Of(n, "file"), out)
 	}
 	return nil
+}
+
+// unlinked refuses a folder of a run that is a link, through which a report would be written.
+func unlinked(run, folder string) (err error) {
+	dir, err := rundir.Look(run)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Unlinked(folder), dir.Close())
 }

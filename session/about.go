@@ -23,7 +23,7 @@ func (r *run) aboutRun(from int64) *monitor.Info {
 	}
 	i := &monitor.Info{
 		Snug: Version(), Run: r.store.Run().ID(), Host: host, PID: os.Getpid(), At: time.Now().UTC(), From: from,
-		System: cfg.System, Preset: cfg.Preset, Phase: r.phase,
+		System: cfg.System, Preset: cfg.Preset, Phase: r.phase.String(),
 		Device: r.Computer(), Card: r.Card != nil, Threads: r.Threads, Processors: r.Host.CPU.Logical, Arithmetic: r.Backend.Arithmetic(), Notes: r.Notes,
 		Precision: r.Precision, Reason: r.Reason, Best: best, Parameters: rep.Parameters, Trained: rep.Trained,
 		Updates: int64(cfg.Training.MaxSteps), Warmup: int64(cfg.Training.WarmupSteps), BatchSize: c.MicroBatch, Accumulation: max(1, c.Accumulation),

@@ -76,7 +76,8 @@ type pair struct {
 	*Setup
 	trusted, tried *engine.Executable
 	against        device.Precision
-	other          engine.Backend // the device to try; Setup.Backend is trusted
+	origins        []checkpoint.Origin // of a phase
+	other          engine.Backend      // the device to try; Setup.Backend is trusted
 	data           *system.Run
 	home           *rundir.Dir
 	from           *checkpoint.Checkpoint // nil: the first weights
@@ -134,8 +135,23 @@ func (c *Check) prepare(ctx context.Context) (p *pair, err error) {
 	if p.home, err = rundir.Look(dir); err != nil {
 		return p, err
 	}
-	p.data, err = p.Data(ctx, system.Env{Dir: p.home, Cache: p.Cache(dir), Position: position(p.from), Log: silent})
+	p.data, err = p.Data(ctx, system.Env{Dir: p.home, Cache: p.Cache(dir), Position: position(p.from), From: p.origins, Log: silent})
 	return p, err
+}
+
+// follow finds out whether the run in dir is a phase, and what it was made of.
+func (p *pair) follow(dir string) error {
+	list, err := checkpoint.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no checkpoints yet
+	}
+	for _, e := range list {
+		if e.Manifest != nil && e.Manifest.Lineage != nil {
+			p.ofPhase, p.origins = true, e.Manifest.Lineage.From
+			break
+		}
+	}
+	return err
 }
 
 // load compiles the training program in a format for a device. Both programs scale the loss
@@ -171,7 +187,9 @@ func (c *Check) resolve(ctx context.Context, p *pair) (dir string, err error) {
 		return "", err
 	}
 	if dir = c.Dir; dir != "" {
-		p.from, err = c.before(dir)
+		if p.from, err = c.before(dir); err == nil {
+			err = p.follow(dir)
+		}
 	} else {
 		dir = filepath.Join("runs", "check", p.Config.System+"-"+p.Config.Hash("data"))
 		dir, err = c.phase(ctx, p, dir)
@@ -210,7 +228,7 @@ func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) 
 	if len(phases) == 0 {
 		return dir, nil
 	}
-	k := 0
+	k := slices.IndexFunc(phases, func(p system.Phase) bool { return !p.Skip })
 	if c.Phase != "" {
 		var names []string
 		for _, p := range phases {
@@ -226,7 +244,9 @@ func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) 
 		}
 	}
 	var err error
-	p.Setup, err = c.open(ctx, phases[k].Settings)
+	if p.Setup, err = c.open(ctx, phases[k].Settings); err == nil {
+		p.ofPhase = true
+	}
 	return filepath.Join(dir, phases[k].Name), err
 }
 

@@ -32,7 +32,7 @@ type Evaluation struct {
 
 // Evaluate measures a checkpoint with the figures that training's own evaluation
 // gives, in the same bits, with no more memory than the forward half takes. The
-// system's reports go to the folder reports, which is made where there are any.
+// system's reports go to the folder reports in the run's, which is made where there are any.
 func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports string) (e *Evaluation, err error) {
 	p, err := s.compileEvaluation(s.Model.Training)
 	if err != nil {
@@ -44,6 +44,13 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, run.Close()) }()
+	below, err := filepath.Rel(dir, reports)
+	if err != nil || !filepath.IsLocal(below) {
+		return nil, fmt.Errorf("%s is not in %s", reports, dir)
+	}
+	if err := run.Unlinked(below); err != nil {
+		return nil, err
+	}
 	d, err := s.heldOut(ctx, of, run, reports)
 	if err != nil {
 		return nil, err
@@ -82,10 +89,7 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if e.Metrics, err = train.Evaluate(ctx, d.Evaluator, x, 0); err != nil || !e.Reports {
 		return e, err
 	}
-	if err := os.MkdirAll(reports, 0o777); err != nil {
-		return nil, err
-	}
-	to, err := rundir.Look(reports)
+	to, err := run.Sub(below)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +127,13 @@ func (s *Setup) examine(ctx context.Context, d *system.Run, of *checkpoint.Chose
 func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.Dir, other string) (*system.Run, error) {
 	var flags []string
 	for _, v := range s.Config.Values() {
-		if v.Origin.Kind == config.Flag && (change{Value: v}).settled() {
+		if v.Origin.Kind == config.Flag && (change{Value: v}).settled(&s.System) {
 			flags = append(flags, v.Key)
 		}
+	}
+	from, err := checkpoint.FromOf(of.Path)
+	if err != nil {
+		return nil, err
 	}
 	if len(flags) == 0 {
 		c, err := checkpoint.Load(of.Path)
@@ -135,7 +143,8 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 		if err := c.Close(); err != nil {
 			return nil, err
 		}
-		d, err := s.System.Open(ctx, s.withTokenizer(of.Path), s.Model, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), Log: silent})
+		s.ofPhase = c.Manifest.Lineage != nil
+		d, err := s.System.Open(ctx, s.withTokenizer(of.Path), s.Model, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), From: from, Log: silent})
 		if err != nil {
 			err = fmt.Errorf("cannot evaluate %s on the data of its run (--data.source names other data): %w", of.Path, err)
 		}
@@ -153,7 +162,7 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 	if own.Data.CacheDir == "" {
 		own.Data.CacheDir = filepath.Join(other, "data")
 	}
-	return s.System.Open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, Log: silent})
+	return s.System.Open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, From: from, Log: silent})
 }
 
 // withTokenizer is the configuration with the tokenizer that the checkpoint at path

@@ -20,8 +20,8 @@ import (
 )
 
 // trackingServer is that of metrics.mlflow, nil where none is named.
-func (s *Setup) trackingServer() (*mlflow.Server, error) {
-	text := s.Config.Metrics.MLflow
+func trackingServer(c *config.Config) (*mlflow.Server, error) {
+	text := c.Metrics.MLflow
 	if text == "" {
 		return nil, nil
 	}
@@ -136,8 +136,8 @@ func trackedStatus(s monitor.State) mlflow.Status {
 }
 
 // trackDone sends what a server lacks of a phase that is done.
-func (t *training) trackDone(s *Setup, path string) (err error) {
-	server, err := s.trackingServer()
+func (t *training) trackDone(c *config.Config, path string) (err error) {
+	server, err := trackingServer(c)
 	if server == nil || err != nil {
 		return err
 	}

@@ -9,10 +9,13 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Cache is the folder of the prepared data of the run in dir.
+// Cache is the folder of the prepared data of the run in dir. Phases of a run share it.
 func (s *Setup) Cache(dir string) string {
 	if d := s.Config.Data.CacheDir; d != "" {
 		return d
+	}
+	if s.ofPhase {
+		dir = filepath.Dir(filepath.Clean(dir))
 	}
 	return filepath.Join(dir, "data")
 }

@@ -40,20 +40,28 @@ func Preflight(ctx context.Context, o Options, world int, own bool) error {
 	if system := SystemOf(c); system.Phases != nil {
 		if phases := system.Phases(c, dir); len(phases) > 0 {
 			for _, p := range phases {
-				if c, err = config.Load(t.from(p.Settings)); err != nil {
+				own, err := config.Load(t.from(p.Settings))
+				if err != nil {
 					return err
 				}
-				if err := sharedBy(c, world); err != nil {
+				if err := sharedBy(own, world); err != nil {
 					return fmt.Errorf("%s: %w", p.Name, err)
 				}
 			}
-			return nil
+			if !own {
+				return nil
+			}
+			w := &whole{training: t, config: c, path: dir}
+			if err := w.vacant(); err != nil {
+				return err
+			}
+			return w.plan()
 		}
 	}
 	if !own {
 		return nil
 	}
-	r := &run{training: t, Setup: &Setup{Config: c}, dir: dir}
+	r := &run{training: t, Setup: &Setup{Config: c, System: SystemOf(c)}, dir: dir}
 	if t.Resume {
 		return r.sameRun()
 	}

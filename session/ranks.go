@@ -44,17 +44,19 @@ const (
 // invitation is what the other ranks must know to train with rank 0. They decide nothing
 // by themselves: they plan what it planned, on the data that it prepared.
 type invitation struct {
-	Version    string        `json:"version"`
-	Config     string        `json:"config"` // YAML
-	Dir        string        `json:"dir"`    // absolute
-	Cache      string        `json:"cache"`
-	Settings   plan.Settings `json:"settings"`
-	Card       bool          `json:"card,omitempty"`  // a card computes
-	Rates      *plan.Rates   `json:"rates,omitempty"` // of rank 0's processor, where that computes
-	Program    string        `json:"program"`         // see run.plan
-	Matmuls    []byte        `json:"matmuls,omitempty"`
-	Arithmetic string        `json:"arithmetic"`
-	Until      int64         `json:"until,omitempty"`
+	Version string `json:"version"`
+	Config  string `json:"config"` // YAML
+	Dir     string `json:"dir"`    // absolute
+	Cache   string `json:"cache"`
+	// From is what a phase was made of.
+	From       []checkpoint.Origin `json:"from,omitempty"`
+	Settings   plan.Settings       `json:"settings"`
+	Card       bool                `json:"card,omitempty"`  // a card computes
+	Rates      *plan.Rates         `json:"rates,omitempty"` // of rank 0's processor, where that computes
+	Program    string              `json:"program"`         // see run.plan
+	Matmuls    []byte              `json:"matmuls,omitempty"`
+	Arithmetic string              `json:"arithmetic"`
+	Until      int64               `json:"until,omitempty"`
 }
 
 // exchange is the format in which processes exchange gradients.
@@ -142,9 +144,13 @@ func (r *run) invite(yaml []byte) error {
 	if err != nil {
 		return err
 	}
+	var from []checkpoint.Origin
+	if r.phase != nil {
+		from = r.phase.from
+	}
 	record, _ := r.runner.Matmuls()
 	b, err := json.Marshal(invitation{
-		Version: Version(), Config: string(yaml), Dir: dir, Cache: cache, Settings: r.report.Run.Settings, Card: r.Card != nil, Rates: r.rates,
+		Version: Version(), Config: string(yaml), Dir: dir, Cache: cache, From: from, Settings: r.report.Run.Settings, Card: r.Card != nil, Rates: r.rates,
 		Program: r.planHash(), Matmuls: record, Arithmetic: r.arithmetic(r.runner.Arithmetic()), Until: r.Until,
 	})
 	if err != nil {
@@ -256,7 +262,7 @@ func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local,
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	d, err := s.Data(ctx, system.Env{Dir: home, Cache: in.Cache, Log: silent})
+	d, err := s.Data(ctx, system.Env{Dir: home, Cache: in.Cache, From: in.From, Log: silent})
 	if err != nil {
 		return err
 	}

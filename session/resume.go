@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,10 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // ofRun makes a resumed run use the configuration in its directory when the
@@ -73,24 +76,18 @@ func configOf(dir string) (string, error) {
 // change is a setting that is not what it was when the run last began.
 type change struct {
 	config.Value
-	was string
+	was   string
+	phase string // that has it so; empty: the run has
 }
 
-func (c change) String() string { return fmt.Sprintf("%s is %s, the run has %s", c.Key, c.Text, c.was) }
+func (c change) String() string {
+	return fmt.Sprintf("%s is %s, %s has %s", c.Key, c.Text, cmp.Or(c.phase, "the run"), c.was)
+}
 
-// changes compares a configuration with the one that the run in dir was made with;
-// none where there is no run.
-func (t *training) changes(dir string, c *config.Config) ([]change, error) {
-	path := filepath.Join(dir, checkpoint.ConfigFile)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	old, err := t.recorded(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the configuration of the run to resume: %w", err)
-	}
+// changed compares a configuration with the one that a run was made with.
+func changed(old, c *config.Config) []change {
 	if old.System != c.System { // the keys are others too
-		return []change{{c.Values()[0], old.System}}, nil
+		return []change{{Value: c.Values()[0], was: old.System}}
 	}
 	before := map[string]string{}
 	for _, v := range old.Values() {
@@ -99,10 +96,10 @@ func (t *training) changes(dir string, c *config.Config) ([]change, error) {
 	var list []change
 	for _, v := range c.Values() {
 		if before[v.Key] != v.Text {
-			list = append(list, change{v, before[v.Key]})
+			list = append(list, change{Value: v, was: before[v.Key]})
 		}
 	}
-	return list, nil
+	return list
 }
 
 // recorded is the configuration that the run in dir was made with. What it names
@@ -111,30 +108,37 @@ func (t *training) recorded(dir string) (*config.Config, error) {
 	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: notData(t.Sources.Fetch)})
 }
 
-// settled reports whether a setting is fixed when a run begins: what the model is,
-// what it learns from, and what its state consists of.
-func (c change) settled() bool {
-	section, key, _ := strings.Cut(c.Key, ".")
-	last := key[strings.LastIndexByte(key, '.')+1:]
-	switch section {
-	case "system", "model", "synthetic":
+// settled reports whether a setting is fixed when a run of a system begins: what the model
+// is, what it learns from, and what its state consists of.
+func (c change) settled(s *system.System) bool {
+	switch section, _, _ := strings.Cut(c.Key, "."); section {
+	case "system", "model":
 		return true
 	case "data":
-		return !slices.Contains([]string{"workers", "prefetch", "cache_dir", "max_record"}, key)
-	case "split":
-		return key != "confidence"
-	case "tasks":
-		return !slices.Contains([]string{"steps", "dropout", "beams", "held_out"}, last)
+		return !slices.Contains(howDataIsRead, c.Key)
 	}
 	switch c.Key {
-	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
+	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps":
 		return true
 	case "training.clip_norm": // the norm is part of the state
 		return c.was == string(engine.ClipPrevious) || c.Text == string(engine.ClipPrevious)
 	case "training.mixed_precision": // the loss scale is part of the state
 		return c.was == "fp16" || c.Text == "fp16"
 	}
-	return false
+	return s.Fixed != nil && s.Fixed(c.Key)
+}
+
+// howDataIsRead are the settings of data that decide nothing about what it is.
+var howDataIsRead = []string{"data.workers", "data.prefetch", "data.cache_dir", "data.max_record"}
+
+// matters reports whether a setting has a part in what a run learns, or in whether that is
+// good enough.
+func (c change) matters() bool {
+	switch section, _, _ := strings.Cut(c.Key, "."); section {
+	case "hardware", "metrics", "run", "checkpoint":
+		return false
+	}
+	return !slices.Contains(howDataIsRead, c.Key) && c.Key != "phases.run" && c.Key != "phases.stage"
 }
 
 // ofModel reports whether it is of what all phases of a run share.
@@ -158,17 +162,20 @@ func cannotResume(dir, out string, list []change) error {
 // sameRun refuses to resume with an incompatible configuration, before anything is
 // touched, and remembers other changes.
 func (r *run) sameRun() error {
-	if list, err := checkpoint.List(r.dir); err != nil || len(list) == 0 {
+	list, err := checkpoint.List(r.dir)
+	i := slices.IndexFunc(list, func(e checkpoint.Entry) bool { return e.Problem == nil })
+	if err != nil || i < 0 || rundir.StartedOver(r.dir, list[i].Manifest.Run) {
 		return nil // nothing to resume: a new run may be any
 	}
-	all, err := r.changes(r.dir, r.Config)
+	// The file in the run directory may be that of a run that never saved.
+	old, err := r.recorded(list[i].Path)
 	if err != nil {
-		return err
+		return fmt.Errorf("the configuration of the run to resume: %w", err)
 	}
 	var settled []change
-	for _, c := range all {
+	for _, c := range changed(old, r.Config) {
 		switch section, _, _ := strings.Cut(c.Key, "."); {
-		case c.settled():
+		case c.settled(&r.System):
 			settled = append(settled, c)
 		case section != "hardware" && section != "metrics" && section != "run":
 			r.changed = append(r.changed, c)

@@ -31,12 +31,12 @@ type run struct {
 	*training
 	*Setup
 	dir       string
-	phase     string // whose run it is, in a folder of that name; empty: of none
+	phase     *phaseOf // whose run it is, in a folder of its name; nil: of none
 	started   time.Time
-	began     func() error // called once nothing can be refused any more; nil: nothing to do
-	changed   []change     // settings that are not those of the run that is resumed
-	onCards   bool         // gradients are exchanged from card to card
-	otherBits string       // means that a resumed run rounds differently from here on
+	anew      bool     // the checkpoints that are there are those of a run that this one starts over
+	changed   []change // settings that are not those of the run that is resumed
+	onCards   bool     // gradients are exchanged from card to card
+	otherBits string   // means that a resumed run rounds differently from here on
 	target    plan.Target
 	report    *plan.Report
 	program   *engine.Program
@@ -69,7 +69,7 @@ func (r *run) train() (err error) {
 		if err := r.sameRun(); err != nil {
 			return err
 		}
-		if list, err := checkpoint.List(r.dir); err == nil && len(list) > 0 && list[0].Manifest != nil {
+		if list, err := checkpoint.List(r.dir); err == nil && len(list) > 0 && list[0].Manifest != nil && !rundir.StartedOver(r.dir, list[0].Manifest.Run) {
 			_, r.slices = slicesOf(list[0].Manifest.Arithmetic)
 		}
 	}
@@ -108,11 +108,18 @@ func (r *run) train() (err error) {
 		r.ended(err)
 		err = errors.Join(err, r.store.Close())
 	}()
+	if err := r.phase.holds(r.store.Run()); err != nil {
+		return err
+	}
 	from, err := r.startingPoint()
 	if err != nil {
 		return err
 	}
-	if r.data, err = r.Data(r.ctx, system.Env{Dir: r.store.Run(), Cache: r.Cache(r.dir), Position: position(from), Log: r.infof}); err != nil {
+	env := system.Env{Dir: r.store.Run(), Cache: r.Cache(r.dir), Position: position(from), Log: r.infof}
+	if r.phase != nil {
+		env.From = r.phase.from
+	}
+	if r.data, err = r.Data(r.ctx, env); err != nil {
 		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
 	}
 	defer func() { err = errors.Join(err, CloseData(r.data)) }()
@@ -155,17 +162,25 @@ func (r *run) train() (err error) {
 // A run allocates little once it is loaded.
 const heapGrowth = 50
 
-// makeDir makes a run directory where there is nothing of its name. undo removes it again where it
-// is new and has nothing but a lock.
+// makeDir makes a run directory where there is nothing of its name. undo removes what was made since,
+// as far as there is nothing in it: a folder with data in it is not to look like a run.
 func makeDir(dir string) (undo func(), err error) {
-	if _, err := os.Lstat(dir); err == nil {
-		return func() {}, nil
+	var made []string
+	for _, name := range []string{checkpoint.Folder, rundir.LockFile, ""} {
+		if path := filepath.Join(dir, name); !exists(path) {
+			made = append(made, path)
+		}
 	}
 	return func() {
-		for _, name := range []string{checkpoint.Folder, rundir.LockFile, ""} {
-			_ = os.Remove(filepath.Join(dir, name)) // a folder with something in it stays
+		for _, path := range made {
+			_ = os.Remove(path) // a folder with something in it stays
 		}
 	}, os.MkdirAll(dir, 0o777)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // keepBest is how many of the best checkpoints the store keeps.
@@ -187,7 +202,7 @@ func (r *run) home() string {
 // asOut is what to give as --out to continue the run in dir: for a phase, the
 // folder of the whole.
 func (r *run) asOut(dir string) string {
-	if r.phase != "" && filepath.Base(dir) == r.phase {
+	if r.phase != nil && filepath.Base(dir) == r.phase.name {
 		return filepath.Dir(dir)
 	}
 	return dir
@@ -204,7 +219,8 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 		switch {
 		case len(rejected) == 0:
 		case r.Fresh:
-			return nil, r.store.StartOver()
+			r.anew = true
+			return nil, nil
 		case r.Resume:
 			return nil, fmt.Errorf("%w; start over with --fresh", err)
 		default:
@@ -217,9 +233,14 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	case err != nil:
 		return nil, err
 	case r.Fresh:
-		return nil, errors.Join(r.store.StartOver(), c.Close()) // they go once the new run has saved
+		r.anew = true
+		return nil, c.Close()
 	case !r.Resume:
 		return nil, errors.Join(r.taken(c.State.Update), c.Close())
+	case r.store.Run().StartedOver(c.Manifest.Run):
+		r.infof("nothing to resume: %s is of the run that this one, which has saved nothing yet, starts over", filepath.Base(c.Path))
+		r.anew = true
+		return nil, c.Close()
 	}
 	if err := r.resumable(c); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -324,11 +345,15 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	if err := r.begin(yaml); err != nil {
 		return err
 	}
+	job.Save.Run.Lineage = r.phase.lineage()
 	if err := r.store.Reserve(train.StagingBytes(r.program)); err != nil {
 		return err
 	}
 	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err
+	}
+	r.recorder.Renewed = func() {
+		r.warnf("%s was removed or replaced while the run writes to it: it goes on there", r.store.Run().Join(train.MetricsFile))
 	}
 	r.speed = &speedometer{products: newCounter(r.program, r.report)}
 	r.observe(start)
@@ -344,6 +369,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 		}
 	}
 	res, err := job.Run(r.ctx, start)
+	r.keepConfig()
 	// Where the run failed a save may be in flight, whose end is reported and recorded.
 	_ = r.store.Flush(context.Background())
 	r.telemetry.does(monitor.Finishing)
@@ -403,8 +429,13 @@ func (r *run) begin(yaml []byte) error {
 	if err := r.startUploads(); err != nil {
 		return err
 	}
-	if r.began != nil {
-		if err := r.began(); err != nil {
+	if r.phase != nil {
+		if err := r.phase.began(); err != nil {
+			return err
+		}
+	}
+	if r.anew { // what is there goes once this run has saved
+		if err := r.store.StartOver(); err != nil {
 			return err
 		}
 	}

@@ -50,6 +50,8 @@ type Setup struct {
 	// epoch; 0: as many as prepared data has.
 	EpochUnits int64
 
+	// ofPhase means that the run is a phase of a run in phases.
+	ofPhase bool
 	// slices are those that the blocks of a resumed run were computed in, which the planner
 	// does not choose anew: the sums of their gradients depend on it. 0: none.
 	slices   int

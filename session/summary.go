@@ -20,6 +20,8 @@ type Summary struct {
 	System string `json:"system"`
 	Preset string `json:"preset,omitempty"`
 	Done   bool   `json:"done"`
+	// Run is its identity.
+	Run string `json:"run,omitempty"`
 
 	Updates        int64                       `json:"updates"`
 	UpdatesPlanned int64                       `json:"updates_planned"`
@@ -82,7 +84,7 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	share := r.Share(r.report, r.speed.flops/max(r.speed.seconds, 1e-9))
 	r.keepPeak()
 	s := &Summary{
-		System: r.Config.System, Preset: r.Config.Preset, Done: why == nil,
+		System: r.Config.System, Preset: r.Config.Preset, Done: why == nil, Run: r.store.Run().ID(),
 		Updates: res.Update, UpdatesPlanned: int64(r.Config.Training.MaxSteps), Tokens: res.Tokens,
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,

@@ -74,11 +74,11 @@ func Train(ctx context.Context, o Options) (result *Result, err error) {
 	dir := t.dir(s.Config)
 	if s.System.Phases != nil {
 		if phases := s.System.Phases(s.Config, dir); len(phases) > 0 {
-			done, err := t.phases(s.Config, phases, dir)
+			done, err := t.phases(s.Config, dir)
 			return &Result{Phases: done}, t.dismissed(err)
 		}
 	}
-	summary, err := t.one(s, dir, "", nil)
+	summary, err := t.one(s, dir, nil)
 	return &Result{Summary: summary}, t.dismissed(err)
 }
 
@@ -131,17 +131,16 @@ func (t *training) warnf(format string, args ...any) {
 	t.emit(train.Warned{Text: fmt.Sprintf(format, args...)})
 }
 
-// one trains one run in dir, that of a phase unless its name is empty, and calls
-// began once nothing can be refused any more.
-func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summary, error) {
+// one trains one run in dir, which may be that of a phase.
+func (t *training) one(s *Setup, dir string, phase *phaseOf) (*Summary, error) {
 	if err := s.missing(); err != nil {
 		return nil, err
 	}
-	server, err := s.trackingServer()
+	server, err := trackingServer(s.Config)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began, server: server}
+	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), server: server}
 	t.keep(r.note)
 	defer t.keep(nil)
 	err = r.train()

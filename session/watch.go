@@ -1,15 +1,19 @@
 package session
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // watch passes events on to the log and to the observer.
@@ -124,7 +128,11 @@ func (r *run) syncMetrics() error {
 // saved passes news of the checkpoint store on, from its goroutine.
 func (r *run) saved(e checkpoint.Event) {
 	if e.Kind == checkpoint.Moved {
-		r.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", e.Path, r.asOut(e.Path))
+		out := r.asOut(e.Path)
+		if r.phase != nil {
+			r.phase.whole.said.Store(&out)
+		}
+		r.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", e.Path, out)
 	} else {
 		r.emit(e)
 	}
@@ -134,9 +142,32 @@ func (r *run) saved(e checkpoint.Event) {
 	if err := r.recorder.Record(e); err != nil {
 		r.warnf("%v", err)
 	}
+	if e.Kind == checkpoint.Saved {
+		r.keepConfig()
+	}
 	if e.Kind == checkpoint.Saved && r.uploads != nil {
 		if err := r.uploads.Enqueue(filepath.Base(e.Path)); err != nil {
 			r.warnf("%v", err)
 		}
 	}
+}
+
+// keepConfig writes configurations again where somebody removed their files.
+func (r *run) keepConfig() {
+	err := r.restore(r.store.Run(), r.Config)
+	if r.phase != nil {
+		err = errors.Join(err, r.phase.whole.keepConfig())
+	}
+	if err != nil {
+		r.warnf("%v", err)
+	}
+}
+
+// restore writes the configuration of the run in dir again where somebody removed its file.
+func (t *training) restore(dir *rundir.Dir, c *config.Config) error {
+	if _, err := dir.Root().Lstat(checkpoint.ConfigFile); !errors.Is(err, fs.ErrNotExist) || dir.Check() != nil {
+		return nil // what became of the folder is reported elsewhere
+	}
+	t.warnf("%s was removed while the run goes on: it is written again", dir.Join(checkpoint.ConfigFile))
+	return dir.Replace(checkpoint.ConfigFile, c.YAML())
 }

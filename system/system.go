@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/inference/serve"
 	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/rundir"
 )
 
@@ -39,6 +40,9 @@ type System struct {
 	// Synthetic generates micro-batches for the program of a configuration, to
 	// measure it without data.
 	Synthetic func(c *config.Config) Synthetic
+	// Fixed reports whether a setting of the system's own is fixed when a run begins:
+	// what the model is, or what it learns from. nil: none is.
+	Fixed func(key string) bool
 	// Phases, when set, gives the runs that training consists of, each in a
 	// folder of its own below the run directory dir; none where c is the
 	// configuration of one of them.
@@ -93,9 +97,18 @@ type Phase struct {
 	// HeldOut is how many examples are evaluated on, as far as the configuration tells; 0: it
 	// does not.
 	HeldOut int
+	// Skip means that it is not to be run now.
+	Skip bool
 	// From is the name of the phase whose weights it starts from, empty for none:
-	// it is not trained on one that has learned nothing.
+	// it is not trained on one that has learned nothing. Uses are others whose weights
+	// it reads.
 	From string
+	Uses []string
+	// Reads reports whether a setting concerns it; nil: every one does.
+	Reads func(key string) bool
+	// Data refuses data that it cannot be trained on, before an earlier phase is trained;
+	// nil: nothing is known before.
+	Data func(ctx context.Context) error
 	// Ready is what is missing from the earlier phases; nil: nothing can be.
 	Ready func() error
 }
@@ -160,6 +173,9 @@ type Env struct {
 	// run is new. Data that it does not belong to is refused before anything that
 	// was prepared is changed or added to.
 	Position json.RawMessage
+	// From are, of a phase, the checkpoints of other phases that it was made of, in
+	// folders next to its own.
+	From []checkpoint.Origin
 	// Log gets messages about what is being done, a line at a time.
 	Log func(format string, args ...any)
 }

@@ -120,6 +120,7 @@ var System = system.System{
 	Synthetic:    synthetic,
 	Describe:     describe,
 	Open:         open,
+	Fixed:        fixed,
 	Phases:       phases,
 	Lengths:      lengths,
 	PhaseFolders: func(*config.Config) []string { return []string{folderFinal, folderPretrain, folderMasked} },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
@@ -129,7 +130,14 @@ func (t *task) load(r *engine.Executable) error {
 	if base := baseOf(t.config); base.Dir != "" {
 		return config.Of[system.LoRA](t.config).Begin(r, base, t.env.Log)
 	}
-	if path := config.Of[Phases](t.config).Init; path != "" {
+	path := config.Of[Phases](t.config).Init
+	if len(t.env.From) > 0 { // an earlier phase, wherever the run is by now
+		var err error
+		if path, err = t.env.From[0].Find(filepath.Dir(filepath.Clean(t.env.Dir.Path()))); err != nil {
+			return err
+		}
+	}
+	if path != "" {
 		if err := t.start(r, path); err != nil {
 			return fmt.Errorf("phases.init: %w", err)
 		}

@@ -3,6 +3,8 @@ package cloudbase
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/system"
@@ -24,20 +26,14 @@ func phases(c *config.Config, dir string) []system.Phase {
 	if p.Run != "all" && p.Run != "loo" {
 		return nil
 	}
-	cache := c.Data.CacheDir
-	if cache == "" {
-		cache = filepath.Join(dir, "data")
-	}
 	var out []system.Phase
 	last, from := p.Init, ""
 	add := func(name, title, run string, steps int, more ...config.Override) {
-		settings := append([]config.Override{
-			{Key: "phases.run", Text: run}, {Key: "phases.init", Text: last}, {Key: "data.cache_dir", Text: cache},
-		}, more...)
+		settings := append([]config.Override{{Key: "phases.run", Text: run}, {Key: "phases.init", Text: last}}, more...)
 		if steps > 0 {
 			settings = append(settings, config.Override{Key: "training.max_steps", Text: fmt.Sprint(steps)})
 		}
-		out = append(out, system.Phase{Name: name, Title: title, Settings: settings, Ready: ready(last), From: from})
+		out = append(out, system.Phase{Name: name, Title: title, Settings: settings, Ready: ready(last), From: from, Reads: func(key string) bool { return reads(run, key) }})
 	}
 	if p.Run == "all" {
 		if p.Masked {
@@ -69,6 +65,37 @@ func phases(c *config.Config, dir string) []system.Phase {
 // lengths are the settings that count updates.
 func lengths(*config.Config) (keys []string, lenient []config.Override) {
 	return []string{"training.max_steps", "phases.masked_steps", "phases.pretrain_steps", "phases.loo_steps"}, nil
+}
+
+// reads reports whether a setting concerns a run of a kind.
+func reads(run, key string) bool {
+	switch key {
+	case "phases.masked_steps", "model.mask_share", "model.mask_patch", "model.mask_sigmoid":
+		return run == "mae"
+	case "phases.pretrain_steps", "data.held_out_fraction":
+		return run == "pretrain"
+	case "phases.pretrain_flight":
+		return run == "pretrain" || run == "final"
+	case "phases.overweight_factor":
+		return run == "final"
+	case "phases.loo_steps", "phases.leave_out":
+		return run == "fold"
+	case "phases.masked", "phases.loo": // which phases there are
+		return false
+	}
+	return true
+}
+
+// fixed reports whether a setting is fixed when a run begins.
+func fixed(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	switch section {
+	case "synthetic":
+		return true
+	case "split":
+		return key != "split.confidence"
+	}
+	return slices.Contains([]string{"phases.run", "phases.pretrain_flight", "phases.overweight_factor", "phases.leave_out"}, key)
 }
 
 // ready reports whether there is something at path to start from.

@@ -158,6 +158,7 @@ var System = system.System{
 	},
 	Describe:     describe,
 	Synthetic:    synthetic,
+	Fixed:        fixed,
 	Phases:       phases,
 	Lengths:      lengths,
 	PhaseFolders: phaseFolders,
@@ -295,13 +296,13 @@ func ofStage(c *config.Config, r *config.Report) {
 	case s == "":
 		// Not yet a run. What the phases decide must not have been set otherwise.
 		for _, k := range []struct {
-			key, instead string
-			given        bool
+			key, follows, instead string
+			given                 bool
 		}{
-			{"training.max_steps", "phases.encoder_steps, tasks.<task>.steps, phases.router_steps and phases.joint_steps", c.Training.MaxSteps != defaultSteps && c.Training.MaxSteps != p.JointSteps},
-			{"training.learning_rate", "phases.encoder_lr, adapter_lr, router_lr and joint_lr", c.Training.LearningRate != defaultLR && c.Training.LearningRate != p.JointLR},
+			{"training.max_steps", "phases.joint_steps", "phases.encoder_steps, tasks.<task>.steps, phases.router_steps and phases.joint_steps", c.Training.MaxSteps != defaultSteps && c.Training.MaxSteps != p.JointSteps},
+			{"training.learning_rate", "phases.joint_lr", "phases.encoder_lr, adapter_lr, router_lr and joint_lr", c.Training.LearningRate != defaultLR && c.Training.LearningRate != p.JointLR},
 		} {
-			if k.given {
+			if k.given && !followed(c, k.key, k.follows) {
 				r.Error(k.key, "each phase has its own: set %s", k.instead)
 			}
 		}
@@ -327,6 +328,15 @@ func ofStage(c *config.Config, r *config.Report) {
 			r.Error("phases.stage", "%v", err)
 		}
 	}
+}
+
+// followed reports whether the value of a key is the one that an effective configuration, which names
+// the stage, derived from another setting that a flag has changed since.
+func followed(c *config.Config, key, follows string) bool {
+	own, _ := c.Origin(key)
+	stage, _ := c.Origin("phases.stage")
+	other, _ := c.Origin(follows)
+	return own.Kind == config.File && stage.Kind == config.File && own.Name == stage.Name && other.Kind == config.Flag
 }
 
 // The defaults of the settings that each phase has of its own; see config.Training.

@@ -92,7 +92,11 @@ func encoderSource(c *config.Config, root, tokenizer string) (hf.Source, *hf.Con
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	ck, err := weights(root, stageEncoder)
+	from, err := checkpoint.FromOf(tokenizer)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ck, err := weights(root, stageEncoder, from)
 	if err != nil {
 		return nil, nil, nil, err
 	}

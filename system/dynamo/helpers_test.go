@@ -186,7 +186,7 @@ func (g golden) i32(name string) []int32 {
 // weights copies the golden's weights and those of the encoder into a program.
 func (g golden) weights(c *config.Config, r *engine.Executable) {
 	g.t.Helper()
-	l := loader{c, "", func(string, ...any) {}, r.Program().States, r.ChangeState}
+	l := loader{c, "", nil, func(string, ...any) {}, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		g.t.Fatal(err)
 	}

@@ -12,12 +12,14 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // loader copies what was trained before into the states of a program.
 type loader struct {
 	config *config.Config
-	dir    string // run directory of the whole
+	dir    string              // run directory of the whole
+	from   []checkpoint.Origin // what the phase was made of
 	log    func(string, ...any)
 	states []*graph.State
 	change hf.Change
@@ -84,7 +86,7 @@ func (l *loader) stages(names ...string) error {
 // adopt copies the states that the checkpoint of a stage holds, and returns
 // the others.
 func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.State, err error) {
-	c, err := weights(l.dir, stage)
+	c, err := weights(l.dir, stage, l.from)
 	if err != nil {
 		return nil, err
 	}

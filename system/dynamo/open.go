@@ -17,10 +17,8 @@ import (
 
 // job is a prepared run of one stage.
 type job struct {
-	config *config.Config
-	env    system.Env
-	// dir is the run directory of the whole.
-	dir      string
+	config   *config.Config
+	env      system.Env
 	stage    string
 	tok      *textEncoder
 	tasks    []string
@@ -41,8 +39,11 @@ func cacheDir(c *config.Config, env system.Env) string {
 	return filepath.Join(filepath.Dir(filepath.Clean(env.Dir.Path())), "data")
 }
 
+// dir is the run directory of the whole, wherever it is by now.
+func (j *job) dir() string { return filepath.Dir(filepath.Clean(j.env.Dir.Path())) }
+
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
-	j := &job{config: c, env: env, dir: filepath.Dir(filepath.Clean(env.Dir.Path())), stage: config.Of[Phases](c).Stage, tasks: config.Of[Model](c).Tasks, shape: m.Shape}
+	j := &job{config: c, env: env, stage: config.Of[Phases](c).Stage, tasks: config.Of[Model](c).Tasks, shape: m.Shape}
 	if j.stage == "" {
 		return nil, fmt.Errorf("dynamo trains in phases: name the run of one of them (--phases.stage), or train them all")
 	}
@@ -173,7 +174,7 @@ func (j *job) load(r *engine.Executable) error {
 	if j.stage == stageEncoder {
 		return j.maskedLM.start(r)
 	}
-	l := loader{j.config, j.dir, j.env.Log, r.Program().States, r.ChangeState}
+	l := loader{j.config, j.dir(), j.env.From, j.env.Log, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		return err
 	}

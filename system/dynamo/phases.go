@@ -1,11 +1,13 @@
 package dynamo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
@@ -37,32 +39,37 @@ func phaseFolders(c *config.Config) []string {
 	return append(out, folder(stageEncoder))
 }
 
-// phases are the configured runs.
+// phases are the runs of a configuration.
 func phases(c *config.Config, dir string) []system.Phase {
 	p, m := config.Of[Phases](c), config.Of[Model](c)
 	if p.Stage != "" {
 		return nil
 	}
 	var out []system.Phase
-	from := ""
-	add := func(number, stage, title string, ready func() error) {
-		if p.Run == "all" || p.Run == number {
-			out = append(out, system.Phase{
-				Name: folder(stage), Title: title, Ready: ready, HeldOut: heldOut(c, stage),
-				Settings: []config.Override{{Key: "phases.stage", Text: stage}}, From: from,
-			})
-		}
-	}
 	r := readiness{c, dir}
+	add := func(number, stage, title string, ready func() error, uses ...string) *system.Phase {
+		x := system.Phase{
+			Name: folder(stage), Title: title, Ready: ready, HeldOut: heldOut(c, stage), Skip: p.Run != "all" && p.Run != number,
+			Settings: []config.Override{{Key: "phases.stage", Text: stage}},
+			Reads:    func(key string) bool { return reads(stage, key) },
+		}
+		for _, stage := range uses {
+			x.Uses = append(x.Uses, folder(stage))
+		}
+		if m.Folder == "" && stage != stageEncoder {
+			x.From = folder(stageEncoder)
+		}
+		out = append(out, x)
+		return &out[len(out)-1]
+	}
 	if m.Folder == "" {
 		add("0", stageEncoder, "the encoder, frozen in later phases", nil)
-		from = folder(stageEncoder)
 	}
 	for _, name := range m.Tasks {
-		add("1", name, "adapter and head of the task "+name, r.encoder)
+		add("1", name, "adapter and head of the task "+name, r.encoder).Data = func(ctx context.Context) error { return hasExamples(ctx, c, name) }
 	}
-	add("2", stageRouter, "the router between the tasks", r.adapters)
-	add("3", stageJoint, "router, adapters and heads together", r.router)
+	add("2", stageRouter, "the router between the tasks", r.adapters, m.Tasks...)
+	add("3", stageJoint, "router, adapters and heads together", r.router, append(slices.Clone(m.Tasks), stageRouter)...)
 	return out
 }
 
@@ -94,6 +101,60 @@ func lengths(c *config.Config) (keys []string, lenient []config.Override) {
 		lenient = append(lenient, config.Override{Key: least[0], Text: least[1], Flag: "--" + least[0]})
 	}
 	return keys, lenient
+}
+
+// reads reports whether a setting concerns a stage. A threshold concerns those that wait for it.
+func reads(stage, key string) bool {
+	section, rest, _ := strings.Cut(key, ".")
+	switch section {
+	case "tasks":
+		task, what, _ := strings.Cut(rest, ".")
+		return task == stage || stage == stageJoint || stage == stageRouter && slices.Contains(ofExamples, what)
+	case "router":
+		return stage == stageRouter || stage == stageJoint
+	case "phases":
+		what, _, _ := strings.Cut(rest, "_")
+		switch {
+		case rest == "min_encoder_gain":
+			return stage != stageEncoder
+		case rest == "min_gain":
+			return stage == stageRouter || stage == stageJoint
+		case rest == "min_routing":
+			return stage == stageJoint
+		case what == "encoder", what == "mask":
+			return stage == stageEncoder
+		case what == "adapter":
+			return isTask(stage)
+		case what == "router":
+			return stage == stageRouter
+		case what == "joint", what == "curriculum":
+			return stage == stageJoint
+		}
+	}
+	return true
+}
+
+// ofExamples are the settings of a task that say what its examples are.
+var ofExamples = []string{"train", "validation", "format", "input_field", "output_field", "no_header", "examples", "held_out"}
+
+// fixed reports whether a setting is fixed when a run begins.
+func fixed(key string) bool {
+	section, rest, _ := strings.Cut(key, ".")
+	if section == "tasks" {
+		_, what, _ := strings.Cut(rest, ".")
+		return !slices.Contains([]string{"steps", "dropout", "beams", "held_out"}, what)
+	}
+	return key == "router.hidden" || key == "phases.stage"
+}
+
+// hasExamples refuses files of a task that it cannot be trained on. The Go source tree, which has
+// examples, is read when its turn comes.
+func hasExamples(ctx context.Context, c *config.Config, task string) error {
+	if len(taskOf(c, task).Train) == 0 {
+		return nil
+	}
+	_, err := (&reader{config: c, log: func(string, ...any) {}}).texts(ctx, task)
+	return err
 }
 
 // readiness checks whether the phases before one are done and good enough.
@@ -183,8 +244,18 @@ func readResult(dir, stage string) (*result, error) {
 // save writes the result to the folder of its run, completely or not at all.
 func (r *result) save(dir *rundir.Dir) error { return dir.ReplaceJSON(resultFile, r) }
 
-// weights opens the checkpoint that a stage passed on; of the run in dir.
-func weights(dir, stage string) (*checkpoint.Checkpoint, error) {
+// weights opens the checkpoint that a stage passed on, of the run in dir: the one that a later phase
+// was made of, where from names it.
+func weights(dir, stage string, from []checkpoint.Origin) (*checkpoint.Checkpoint, error) {
+	for _, o := range from {
+		if o.Phase == folder(stage) {
+			path, err := o.Find(dir)
+			if err != nil {
+				return nil, err
+			}
+			return checkpoint.Load(path)
+		}
+	}
 	r, err := readResult(dir, stage)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,11 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 			err = errors.Join(err, k.Close())
 		}
 	}()
-	l := loader{c, rootOf(dir), func(string, ...any) {}, k.parameters(), k.r.ChangeState}
+	from, err := checkpoint.FromOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := loader{c, rootOf(dir), from, func(string, ...any) {}, k.parameters(), k.r.ChangeState}
 	if err := l.encoder(); err != nil {
 		return nil, err
 	}

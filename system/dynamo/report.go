@@ -152,7 +152,7 @@ func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *resul
 		return err
 	}
 	if len(missing) > 0 {
-		l := loader{j.config, j.dir, j.env.Log, missing, a.r.ChangeState}
+		l := loader{j.config, j.dir(), j.env.From, j.env.Log, missing, a.r.ChangeState}
 		if err := l.stages(j.tasks...); err != nil {
 			return err
 		}

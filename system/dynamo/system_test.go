@@ -67,7 +67,7 @@ func TestPhases(t *testing.T) {
 	stages := []string{"phase0-encoder", "phase1-sentiment", "phase1-translation", "phase2-router", "phase3-joint"}
 
 	parts := filepath.Join(t.TempDir(), "parts")
-	snug(t, 1, "", "train", "--config", config, "--out", parts, "--phase", "2") // nothing is ready
+	snug(t, 2, "", "train", "--config", config, "--out", parts, "--phase", "2") // nothing is ready
 	for i := range stages {
 		// Exit code 4: stopped, the state is saved.
 		snug(t, 4, "", "train", "--config", config, "--out", parts, "--resume", "--until", "3")

@@ -67,7 +67,7 @@ func TestRouterEqualsPyTorch(t *testing.T) {
 	c := goldenConfig(t, stageRouter)
 	r := armed(t, c, engine.CompileOptions{})
 	// The temperature is not trained here, so it is in the golden next to them.
-	l := loader{c, "", func(string, ...any) {}, r.Program().States, r.ChangeState}
+	l := loader{c, "", nil, func(string, ...any) {}, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		t.Fatal(err)
 	}

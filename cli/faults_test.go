@@ -56,7 +56,7 @@ func sameRuns(t *testing.T, work, dir string) {
 	sameBits(t, whole, filepath.Join(work, dir))
 }
 
-// A machine that is taken away sends SIGTERM: the state is saved within the
+// A machine that is taken away sends SIGTERM, a terminal that is closed SIGHUP: the state is saved within the
 // grace, the exit code reflects it, and the resumed run equals the undisturbed one.
 func TestTerminated(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestTerminated(t *testing.T) {
 		v := start(t, work, "stopped", crashSettings...)
 		v.until("  loss ")
 		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
-		if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		if err := v.cmd.Process.Signal([]os.Signal{syscall.SIGTERM, syscall.SIGHUP}[stops%2]); err != nil {
 			t.Log(err) // it is done
 		}
 		if v.wait() == exitDone {

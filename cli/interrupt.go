@@ -81,7 +81,7 @@ func training(grace time.Duration) stop {
 	}
 }
 
-// interruption ends the work in hand at the first Ctrl-C or SIGTERM, so that a
+// interruption ends the work in hand at the first Ctrl-C, SIGTERM or SIGHUP, so that a
 // run saves and stops; a second signal ends the process at once, and so does
 // the end of the verb's patience. Signals stay caught after stop: one that
 // comes when the work is done and the process about to end must not turn its
@@ -103,7 +103,7 @@ func interrupts(w io.Writer, verb string) *interruption {
 	n.does(stops[verb])
 	c := make(chan os.Signal, 2)
 	n.typed = c
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(c, endings()...)
 	// A pipe whose reader has left fails the write, and does not end the process
 	// in the middle of a run: see stream.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -124,7 +124,7 @@ func interrupts(w io.Writer, verb string) *interruption {
 				return
 			}
 			_, _ = fmt.Fprintf(w, "\nsnug: %v: %s; again to stop at once\n", s, at.says)
-			if at.patience > 0 && (at.only == nil || at.only == s) {
+			if at.patience > 0 && (at.only == nil || at.only == ending(s)) {
 				late = time.After(at.patience)
 			}
 			cancel(errInterrupted)
@@ -143,6 +143,25 @@ func interrupts(w io.Writer, verb string) *interruption {
 		}
 	}()
 	return n
+}
+
+// endings are the signals that end a verb's work. That of a terminal which was closed, or of a
+// connection which was lost, is one of them, unless who started this process had it ignored, as
+// nohup does.
+func endings() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
+}
+
+// ending is a signal, where a hang-up counts as SIGTERM.
+func ending(s os.Signal) os.Signal {
+	if s == syscall.SIGHUP {
+		return syscall.SIGTERM
+	}
+	return s
 }
 
 // does sets what happens at a signal from here on.

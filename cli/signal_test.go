@@ -69,7 +69,7 @@ func TestInterrupted(t *testing.T) {
 		{"eval", []string{"run", "--data.source", "many.txt", "--data.documents", "line", "--data.cache_dir", "other"}, "none of it is kept"},
 	} {
 		t.Run(c.verb, func(t *testing.T) {
-			s := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]
+			s := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}[i%3]
 			code, out := interrupt(t, work, append(strings.Fields(c.verb), c.args...), s)
 			if code != exitFailed || !strings.Contains(out, c.words) || !strings.Contains(out, "again to stop at once") || strings.Contains(out, "micro-batch") {
 				t.Errorf("%v: code %d, want %d with %q:\n%s", s, code, exitFailed, c.words, out)

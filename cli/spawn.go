@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/snug-ml/snug/dist"
@@ -95,7 +94,7 @@ func (s *spawn) run() error {
 	}
 	s.signals.does(following)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, endings()...)
 	defer signal.Stop(signals)
 	ranks := make([]*child, s.n)
 	defer func() {

@@ -38,11 +38,11 @@ snug config --presets lists the presets, snug config --reference refocused every
 setting.
 
 Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
-once. SIGTERM does the same within checkpoint.grace. Exit codes: 0 done, 1
-failed, 2 wrong usage, 3 does not fit, 4 stopped with the state saved, 5 not
-saved within the grace, 6 the device was lost (--resume continues from the last
-checkpoint in a new process), 7 a process of the run was lost (--resume continues
-with any number of them).
+once. SIGTERM, and the SIGHUP of a terminal that is closed, do the same within
+checkpoint.grace. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4
+stopped with the state saved, 5 not saved within the grace, 6 the device was lost
+(--resume continues from the last checkpoint in a new process), 7 a process of the
+run was lost (--resume continues with any number of them).
 
 --nproc N starts N processes; torchrun --no-python, mpirun and srun are recognized by
 their environment, and so are Kubeflow Trainer and SageMaker, where --nproc is for each

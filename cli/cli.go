@@ -41,8 +41,9 @@ type app struct {
 	// stdout is what the process has; out is that, or err where the verb was asked for JSON.
 	stdout    *stream
 	asJSON    bool
-	written   bool // the one document of stdout was written
-	leads     bool // of several processes, this one does what one is to do
+	document  []byte // the one of stdout, which is printed when the verb ends
+	written   bool   // it was printed
+	leads     bool   // of several processes, this one does what one is to do
 	overrides []config.Override
 	signals   *interruption
 	warned    []string // warnings of the configuration that were printed
@@ -122,15 +123,25 @@ func (a *app) warning(format string, args ...any) { a.warnf("warning: "+format+"
 func (a *app) run(args []string) int {
 	var cmds commands
 	code := -1
-	parser, err := a.parser(&cmds, func(c int) { code = c })
+	a.speak(slices.Contains(args, "--json"))
+	pages := io.Writer(a.stdout)
+	var page strings.Builder
+	if a.asJSON {
+		pages = &page
+	}
+	parser, err := a.parser(&cmds, pages, func(c int) { code = c })
 	if err != nil {
 		return a.fail(err)
 	}
 	k, err := parser.Parse(joined(a.foreign(parser.Model.Node, args)))
-	if code >= 0 {
-		return code // --help, --version
+	if code >= 0 { // --help, --version
+		err = nil // of a command line without a verb
+		if a.asJSON && a.document == nil {
+			err = a.json(map[string]string{"help": page.String()})
+		}
+		return max(code, a.fail(err))
 	}
-	a.speak(cmds.JSON || err != nil && slices.Contains(args, "--json"))
+	a.speak(cmds.JSON || err != nil && a.asJSON)
 	if err != nil {
 		return a.fail(explained(err))
 	}
@@ -163,12 +174,13 @@ func (a *app) run(args []string) int {
 	return a.fail(err)
 }
 
-// parser reads command lines into cmds; exit is called by flags that end the parsing.
-func (a *app) parser(cmds *commands, exit func(int)) (*kong.Kong, error) {
+// parser reads command lines into cmds; exit is called by flags that end the parsing, and
+// print their pages before.
+func (a *app) parser(cmds *commands, pages io.Writer, exit func(int)) (*kong.Kong, error) {
 	return kong.New(cmds,
 		kong.Name("snug"),
 		kong.Description("Trains neural networks fast on the hardware at hand, and knows the memory of a run before its first step."),
-		kong.Writers(a.stdout, a.err),
+		kong.Writers(pages, a.err),
 		kong.Exit(exit),
 		kong.Bind(a),
 		kong.Vars{"passes": strings.Join(pass.Names(), ", ")},
@@ -193,8 +205,11 @@ func (a *app) printed(code int) int {
 	return exitFailed
 }
 
-// fail prints err and gives its exit code.
+// fail prints err, if there is one, and the document of stdout, and gives the exit code.
 func (a *app) fail(err error) int {
+	if err == nil {
+		err = a.publish()
+	}
 	if err == nil {
 		return exitDone
 	}

@@ -92,6 +92,9 @@ func (d *doctorCmd) Run(a *app) error {
 	if !errors.Is(cardsErr, backend.ErrNoDriver) {
 		code = new(backend.FindCodeCache())
 	}
+	if a.asJSON && d.Exchange {
+		return errors.Join(contradiction, a.json(map[string]any{"launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto}))
+	}
 	if a.asJSON {
 		return errors.Join(contradiction, failing(tried), a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "cards": tried, "blas": blas}))
 	}

@@ -88,7 +88,7 @@ func understood(line string) error {
 	overrides, rest := config.SplitFlags(words)
 	a := &app{in: strings.NewReader(""), out: newStream(&quiet, false), stdout: newStream(&quiet, false), err: newStream(&quiet, true), overrides: overrides}
 	var cmds commands
-	parser, err := a.parser(&cmds, func(int) {})
+	parser, err := a.parser(&cmds, os.Stdout, func(int) {})
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/plan"
 )
@@ -15,20 +17,32 @@ import (
 func (a *app) speak(asJSON bool) {
 	if a.asJSON = asJSON; asJSON {
 		a.out = a.err
+	} else {
+		a.out = a.stdout
 	}
 }
 
-// json prints v as the document of the verb.
+// json makes v the document of the verb, which is printed when the verb ends: a refusal that
+// comes after it is part of it.
 func (a *app) json(v any) error {
-	if a.written {
+	if a.document != nil {
 		return fmt.Errorf("stdout already has its JSON document")
 	}
 	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
+	a.document = raw
+	return err
+}
+
+// jsonNow prints v, the document of a verb that goes on.
+func (a *app) jsonNow(v any) error { return errors.Join(a.json(v), a.publish()) }
+
+// publish prints the document, if there is one and it was not printed yet.
+func (a *app) publish() error {
+	if a.document == nil || a.written {
+		return nil
 	}
 	a.written = true
-	_, err = a.stdout.Write(append(raw, '\n'))
+	_, err := a.stdout.Write(append(a.document, '\n'))
 	return err
 }
 
@@ -39,15 +53,48 @@ type refusal struct {
 	Plan     *plan.DoesNotFit `json:"plan,omitempty"` // of what does not fit
 }
 
-// refuse prints the refusal if JSON was requested and nothing was printed.
+// refuse prints the refusal if JSON was requested: as a document of its own, or as the first
+// fields of the verb's. Training that was stopped is no refusal.
 func (a *app) refuse(err error, code int) {
 	if !a.asJSON || a.written {
 		return
 	}
 	r := refusal{Error: err.Error(), ExitCode: code}
-	errors.As(err, &r.Plan)
-	if a.json(r) != nil && !a.written { // a plan with a figure that JSON cannot hold
-		r.Plan = nil
-		_ = a.json(r) // where stdout is gone the exit code shows it
+	switch {
+	case a.document == nil:
+		errors.As(err, &r.Plan)
+		if a.json(r) != nil { // a plan with a figure that JSON cannot hold
+			r.Plan, a.document = nil, nil
+			_ = a.json(r) // text and a number
+		}
+	case code != exitStopped:
+		if a.document, err = refused(a.document, r); err != nil {
+			a.warnf("snug: %v\n", err)
+		}
 	}
+	_ = a.publish() // where stdout is gone the exit code shows it
+}
+
+// refused is the document of a verb with the refusal that came after it. A document that is no
+// object becomes the field "result" of one.
+func refused(document []byte, r refusal) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(document, &fields) != nil || fields == nil {
+		return json.MarshalIndent(struct {
+			refusal
+			Result json.RawMessage `json:"result"`
+		}{r, document}, "", "  ")
+	}
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil || len(fields) == 0 {
+		return raw, err
+	}
+	for _, own := range []string{"error", "exit_code"} {
+		if fields[own] != nil {
+			return document, fmt.Errorf("the document has a field %q of its own", own)
+		}
+	}
+	// Both are objects, indented alike: {\n ... \n}.
+	head, tail := bytes.TrimSuffix(raw, []byte("\n}")), bytes.TrimPrefix(document, []byte("{"))
+	return slices.Concat(head, []byte(","), tail), nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"path/filepath"
@@ -40,6 +41,7 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		{0, "plan", []string{"--config", lm, "--card", "t4", "--nodes", "2", "--link", "10Gb", "--training.gradient_accumulation_steps", "2"}},
 		{2, "plan", []string{"--config", lm, "--nodes", "2", "--training.gradient_accumulation_steps", "2"}},
 		{3, "plan", []string{"--config", lm, "--hardware.memory_budget", "1MiB"}},
+		{3, "plan", []string{"--config", lm, "--card", "t4", "--card", "a100-80", "--hardware.memory_budget", "1MiB"}},
 		{2, "plan", []string{"--config", lm, "--card", "none"}},
 		{0, "fit", []string{"--config", lm}},
 		{3, "fit", []string{"--config", lm, "--hardware.memory_budget", "1MiB"}},
@@ -68,6 +70,7 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		{1, "ckpt verify", []string{"nowhere"}},
 		{0, "ckpt compare", []string{"run", "run"}},
 		{1, "ckpt compare", []string{"run", "nowhere"}},
+		{1, "ckpt compare", []string{"run", "run/checkpoints/step-00000003"}},
 		{0, "ckpt plot", []string{"run", "--svg", "curves.svg"}},
 		{2, "ckpt plot", []string{"run", "--curve", "none"}},
 		{0, "ckpt push", []string{"run", bucket}},
@@ -82,7 +85,11 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		{0, "config", []string{"--schema", "dynamo"}},
 		{2, "config", []string{"--reference", "none"}},
 		{0, "doctor", nil},
+		{0, "doctor", []string{"--exchange"}},
 		{2, "doctor", []string{"--no-such-flag"}},
+		{0, "", []string{"--version"}},
+		{0, "", []string{"--help"}},
+		{0, "train", []string{"--help"}},
 		{0, "bench", []string{"--config", lm, "--ops", "--updates", "5"}},
 		{2, "bench", []string{"--config", lm, "--updates", "1"}},
 		{0, "check", []string{"run", "--update", "2", "--precision", "bf16"}},
@@ -113,14 +120,38 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		if s.err == "" {
 			t.Errorf("%s: a refusal without a word on stderr", name)
 		}
-		if m, ok := document.(map[string]any); ok && m["error"] != nil && m["exit_code"] != float64(c.code) {
-			t.Errorf("%s: exit code %d, the document says %v", name, c.code, m["exit_code"])
+		m, _ := document.(map[string]any)
+		if text, _ := m["error"].(string); text == "" || m["exit_code"] != float64(c.code) {
+			t.Errorf("%s: exit code %d, the document says %v and %v", name, c.code, m["error"], m["exit_code"])
 		}
 	}
 	for _, verb := range everyVerb(t) {
 		if x := tried[verb]; !x[1] || !x[0] && verb != "serve" { // which ends when it is interrupted
 			t.Errorf("snug %s was not tried in success and in refusal", verb)
 		}
+	}
+}
+
+// A refusal that comes after a document joins it, whatever the document is.
+func TestRefused(t *testing.T) {
+	r := refusal{Error: "too large", ExitCode: 3}
+	for document, want := range map[string]string{
+		`{}`:                      `{"error":"too large","exit_code":3}`,
+		"{\n  \"fits\": false\n}": `{"error":"too large","exit_code":3,"fits":false}`,
+		"[\n  1\n]":               `{"error":"too large","exit_code":3,"result":[1]}`,
+		`null`:                    `{"error":"too large","exit_code":3,"result":null}`,
+	} {
+		got, err := refused([]byte(document), r)
+		var compact bytes.Buffer
+		if err == nil {
+			err = json.Compact(&compact, got)
+		}
+		if err != nil || compact.String() != want {
+			t.Errorf("%s: got %s, %v, want %s", document, got, err, want)
+		}
+	}
+	if _, err := refused([]byte(`{"error": 1}`), r); err == nil {
+		t.Error("a document's own error is replaced silently")
 	}
 }
 

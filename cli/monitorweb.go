@@ -60,7 +60,7 @@ func (a *app) serveMonitor(f webFlags, runs []string, interval time.Duration) er
 	}
 	a.printf("dashboard at %s\nmetrics for Prometheus at %s/metrics\n", url, url)
 	if a.asJSON {
-		if err := a.json(map[string]any{"url": url, "metrics": url + "/metrics"}); err != nil {
+		if err := a.jsonNow(map[string]any{"url": url, "metrics": url + "/metrics"}); err != nil {
 			return errors.Join(err, l.Close())
 		}
 	}

@@ -96,7 +96,7 @@ func (s *serveCmd) Run(a *app) (err error) {
 	a.printf("%v\n%s\nlistening on %s\n", o, strings.Join(lines, "\n"), url)
 	if a.asJSON {
 		fields["checkpoint"], fields["update"], fields["chosen"], fields["url"] = o.Path, o.Update, o.Why, url
-		if err := a.json(fields); err != nil {
+		if err := a.jsonNow(fields); err != nil {
 			return errors.Join(err, l.Close())
 		}
 	}

@@ -17,6 +17,10 @@ type versionFlag bool
 // BeforeReset implements kong's hook: it ends the parsing.
 func (versionFlag) BeforeReset(a *app, k *kong.Kong) error {
 	c := device.DetectHost().CPU
+	if a.asJSON {
+		k.Exit(exitDone)
+		return a.json(map[string]string{"version": build(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "kernels": fmt.Sprint(c.ISA)})
+	}
 	a.printf("snug %s\nbuilt by %s for %s/%s; kernels here: %s\n", build(), runtime.Version(), runtime.GOOS, runtime.GOARCH, c.ISA)
 	k.Exit(exitDone)
 	return nil

@@ -47,6 +47,7 @@ type options struct {
 	Keep       bool          `help:"Keep the run directories."`
 	Again      bool          `help:"Run anew what failed."`
 	Doc        string        `help:"Markdown file whose generated part is written." placeholder:"FILE" type:"path"`
+	Plot       string        `help:"SVG file that --formats draws." placeholder:"FILE" type:"path"`
 	Report     bool          `help:"Run nothing: report what the results file holds of the bits that it knows."`
 }
 
@@ -87,6 +88,11 @@ func (o *options) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if o.Plot != "" {
+		if err := durable.Replace(o.Plot, []byte(r.plot())); err != nil {
+			return err
+		}
+	}
 	if ran != nil {
 		return ran
 	}
@@ -124,6 +130,9 @@ func (o *options) defaults() error {
 		if len(o.ISAs) == 0 {
 			o.ISAs = []string{"portable"}
 		}
+	}
+	if o.Plot != "" && !o.Formats {
+		return errors.New("--plot needs --formats, which it draws")
 	}
 	if o.Short {
 		o.Seeds, o.ISAs = o.Seeds[:min(1, len(o.Seeds))], o.ISAs[:1]

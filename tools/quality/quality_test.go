@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -255,5 +257,23 @@ func TestByFormat(t *testing.T) {
 	}
 	if err := r.verdict(); err != nil {
 		t.Errorf("Lion breaks a promise of AdamW's: %v", err)
+	}
+
+	plot := r.plot()
+	var drawn struct {
+		Circles []struct {
+			X float64 `xml:"cx,attr"`
+			Y float64 `xml:"cy,attr"`
+		} `xml:"circle"`
+		Texts []string `xml:"text"`
+	}
+	if err := xml.Unmarshal([]byte(plot), &drawn); err != nil {
+		t.Fatalf("%v\n%s", err, plot)
+	}
+	if c := drawn.Circles; len(c) != 3 || c[0].X >= c[1].X || c[1].X >= c[2].X || c[0].Y >= c[1].Y || c[1].Y != c[2].Y {
+		t.Errorf("drawn at %v, want AdamW's seed to the left in a row above Lion's two", c)
+	}
+	if want := []string{"refocused: loss, nats a token (lower is better)", "adamw", "lion", "3.5", "4.1"}; slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(drawn.Texts, w) }) {
+		t.Errorf("the texts are %q, want among them %q", drawn.Texts, want)
 	}
 }

@@ -25,17 +25,19 @@ import (
 const warmup = 3
 
 type options struct {
-	Workload  string `arg:"" enum:"a,b,c,d,gpt2,tiny" help:"One of bench/README.md: a, b, c, d or gpt2; or tiny, to try scripts."`
-	Device    string `default:"cpu" help:"cpu, cuda or cuda:N."`
-	Precision string `default:"fp32" enum:"fp32,bf16,fp16" help:"fp32, bf16 or fp16."`
-	Threads   int    `default:"2" help:"Worker threads."`
-	Steps     int    `default:"10" help:"Measured steps; three more come first."`
-	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and recomputed; auto needs --budget."`
-	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take."`
-	JSON      bool   `help:"Print one JSON object, with --ops the operations in it."`
-	Ops       bool   `help:"Print where the time of a step goes, next to the time predicted."`
-	Shapes    bool   `help:"With --ops: a line for each shape."`
-	Code      bool   `help:"Time no step, but what making the kernels ready takes on a card."`
+	Workload      string `arg:"" enum:"a,b,c,d,gpt2,tiny" help:"One of bench/README.md: a, b, c, d or gpt2; or tiny, to try scripts."`
+	Device        string `default:"cpu" help:"cpu, cuda or cuda:N."`
+	Precision     string `default:"fp32" enum:"fp32,bf16,fp16" help:"fp32, bf16 or fp16."`
+	Threads       int    `default:"2" help:"Worker threads."`
+	Steps         int    `default:"10" help:"Measured steps; three more come first."`
+	Recompute     string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and recomputed; auto needs --budget."`
+	Budget        int64  `help:"Bytes of temporaries that --recompute auto may take."`
+	Optimizer     string `default:"adamw" enum:"adamw,adamw8bit,lion,adafactor,muon" help:"adamw, adamw8bit, lion, adafactor or muon."`
+	MasterWeights string `default:"fp32" enum:"fp32,stochastic,compensated" help:"fp32, stochastic or compensated: the last two keep weights in 16 bits."`
+	JSON          bool   `help:"Print one JSON object, with --ops the operations in it."`
+	Ops           bool   `help:"Print where the time of a step goes, next to the time predicted."`
+	Shapes        bool   `help:"With --ops: a line for each shape."`
+	Code          bool   `help:"Time no step, but what making the kernels ready takes on a card."`
 }
 
 // Validate implements kong.Validatable.
@@ -141,7 +143,7 @@ func compile(o options, on engine.Backend) (*engine.Program, workload, error) {
 		return nil, w, err
 	}
 	traits := on.Traits()
-	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), TF32: plan.TF32(precision), Recompute: mode, Budget: o.Budget})
+	p, err := engine.CompileTraining(w.training(o), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), TF32: plan.TF32(precision), Recompute: mode, Budget: o.Budget})
 	return p, w, err
 }
 

@@ -34,12 +34,19 @@ func workloads() []workload {
 	}
 }
 
-// training is the step that is timed: AdamW, gradients clipped to norm 1.
-func (w workload) training() engine.Training {
+// roundings are those of --master-weights.
+var roundings = map[string]graph.RoundingMode{"fp32": graph.Exact, "stochastic": graph.Stochastic, "compensated": graph.Compensated}
+
+// training is the step that is timed: the optimizer, AdamW unless another is asked for, with
+// gradients clipped to norm 1.
+func (w workload) training(o options) engine.Training {
 	return engine.Training{
 		Model:        func(b *graph.Builder, _ engine.Mode) engine.Objective { return w.model(b) },
 		Accumulation: 1,
-		Optimizer:    engine.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1},
+		Optimizer: engine.Optimizer{
+			Rule: engine.Rule(o.Optimizer), Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1,
+			Round: graph.Rounding{Mode: roundings[o.MasterWeights], Seed: 1},
+		},
 	}
 }
 

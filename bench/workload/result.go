@@ -14,12 +14,15 @@ import (
 
 // measured is what --json prints.
 type measured struct {
-	Workload  string  `json:"workload"`
-	Device    string  `json:"device"`
-	Precision string  `json:"precision"`
-	MS        float64 `json:"ms"` // the median
-	Best      float64 `json:"best_ms"`
-	GFLOPs    float64 `json:"gflops"` // a second
+	Workload  string `json:"workload"`
+	Device    string `json:"device"`
+	Precision string `json:"precision"`
+	Optimizer string `json:"optimizer"`
+	// MasterWeights is how weights are kept.
+	MasterWeights string  `json:"master_weights"`
+	MS            float64 `json:"ms"` // the median
+	Best          float64 `json:"best_ms"`
+	GFLOPs        float64 `json:"gflops"` // a second
 	// MFU is of the card's specified peak in this precision; 0 on a processor.
 	MFU    float64 `json:"mfu,omitempty"`
 	Joules float64 `json:"joules,omitempty"` // of a step
@@ -50,7 +53,7 @@ func result(o options, w workload, e *engine.Executable, m *memory, ms []float64
 		return r, err
 	}
 	r = measured{
-		Workload: w.name, Device: e.Backend().Name(), Precision: o.Precision, MS: median, Best: ms[0], GFLOPs: w.gflop / median * 1e3, Joules: m.joules,
+		Workload: w.name, Device: e.Backend().Name(), Precision: o.Precision, Optimizer: o.Optimizer, MasterWeights: o.MasterWeights, MS: median, Best: ms[0], GFLOPs: w.gflop / median * 1e3, Joules: m.joules,
 		Loss: loss[0], RSS: peak, Arena: e.Program().Layout.Bytes, Planned: m.planned, Used: m.used,
 	}
 	if speed, ok, err := cardSpeed(o, e.Backend()); err != nil {

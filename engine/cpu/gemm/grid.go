@@ -1,6 +1,9 @@
 package gemm
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // grid cuts the columns of C that belong to a panel group into blocks of mb rows by nb
 // columns, one task each.
@@ -23,8 +26,51 @@ const (
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
 
+// choice is all that the grid of a product depends on.
+type choice struct {
+	m                     *machine
+	rows, k, kc           int
+	blocks, cols          int // of groups
+	moreBlocks            bool
+	c                     DType
+	source                sourceA
+	mapped                bool // A
+	workers, fixMB, fixNB int
+}
+
+// chosen remembers grids: the products of a model have few shapes, and plans try many programs.
+var chosen struct {
+	sync.Mutex
+	grids map[choice]grid
+}
+
+// mostChosen is how many are kept, lest a process that sees ever new shapes keeps them all.
+const mostChosen = 4096
+
 // chooseGrid picks the block size with the least modeled time on the workers.
 func (p *Plan) chooseGrid(workers int, opts Options) grid {
+	key := choice{
+		m: p.m, rows: p.rows, k: p.k, kc: p.packing.kc, blocks: p.groups.blocks, cols: p.groups.cols, moreBlocks: p.packing.blocks > 1,
+		c: p.c, source: p.source, mapped: p.mapA != nil, workers: workers, fixMB: opts.MB, fixNB: opts.NB,
+	}
+	chosen.Lock()
+	g, known := chosen.grids[key]
+	chosen.Unlock()
+	if known {
+		return g
+	}
+	g = p.bestGrid(workers, opts)
+	chosen.Lock()
+	defer chosen.Unlock()
+	if chosen.grids == nil || len(chosen.grids) >= mostChosen {
+		chosen.grids = map[choice]grid{}
+	}
+	chosen.grids[key] = g
+	return g
+}
+
+// bestGrid is chosen anew.
+func (p *Plan) bestGrid(workers int, opts Options) grid {
 	var best grid
 	least := math.Inf(1)
 	for _, mb := range p.heights(opts.MB) {

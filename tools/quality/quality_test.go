@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/tools/bits"
+	"github.com/snug-ml/snug/train"
 )
 
 // Every quickstart that is shipped is in the table, and promises something.
@@ -94,6 +96,13 @@ func TestResults(t *testing.T) {
 	summary := func(loss, bigram float64) string {
 		dir := t.TempDir()
 		write(t, dir, "summary.json", map[string]any{"eval_loss": loss, "baseline_bigram_loss": bigram, "device": "a machine"})
+		log := fmt.Sprintf(`{"event":"eval","update":3,"metrics":{"eval_loss":5}}
+{"event":"eval","update":5,"metrics":{"eval_loss":"NaN"}}
+{"event":"eval","update":6,"metrics":{"eval_loss":%v}}
+`, loss)
+		if err := os.WriteFile(filepath.Join(dir, train.MetricsFile), []byte(log), 0o666); err != nil {
+			t.Fatal(err)
+		}
 		return dir
 	}
 	for _, c := range []struct {
@@ -110,6 +119,9 @@ func TestResults(t *testing.T) {
 		}
 		if got := strings.Join(x.misses(), "; "); got != c.misses {
 			t.Errorf("a loss of %v next to %v misses %q, want %q", c.loss, c.bigram, got, c.misses)
+		}
+		if !slices.Equal(x.Curve, []point{{3, 5}, {6, c.loss}}) {
+			t.Errorf("the curve is %v", x.Curve)
 		}
 		if x.Device != "a machine" {
 			t.Errorf("device %q", x.Device)
@@ -248,7 +260,8 @@ func TestByFormat(t *testing.T) {
 	}{{"lion", 3.9}, {"", 3.5}, {"lion", 4.1}} {
 		c := cell{program{"refocused", "bf16", "avx2", x.format}, uint64(len(asked)), "c"}
 		asked = append(asked, c)
-		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": x.loss}, Baselines: map[string]float64{"loss, nats a token": 4.2}})
+		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": x.loss}, Baselines: map[string]float64{"loss, nats a token": 4.2},
+			Curve: []point{{10, 6}, {20, x.loss}}})
 	}
 	r := newReport(kept(all...), asked)
 	want := "| refocused | loss, nats a token | seeds |\n|---|---|---|\n| adamw | 3.5 | 1 |\n| lion | 4 (3.9 to 4.1) | 2 |\n"
@@ -265,6 +278,10 @@ func TestByFormat(t *testing.T) {
 			X float64 `xml:"cx,attr"`
 			Y float64 `xml:"cy,attr"`
 		} `xml:"circle"`
+		Lines []struct {
+			Color  string `xml:"stroke,attr"`
+			Points string `xml:"points,attr"`
+		} `xml:"polyline"`
 		Texts []string `xml:"text"`
 	}
 	if err := xml.Unmarshal([]byte(plot), &drawn); err != nil {
@@ -273,7 +290,10 @@ func TestByFormat(t *testing.T) {
 	if c := drawn.Circles; len(c) != 3 || c[0].X >= c[1].X || c[1].X >= c[2].X || c[0].Y >= c[1].Y || c[1].Y != c[2].Y {
 		t.Errorf("drawn at %v, want AdamW's seed to the left in a row above Lion's two", c)
 	}
-	if want := []string{"refocused: loss, nats a token (lower is better)", "adamw", "lion", "3.5", "4.1"}; slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(drawn.Texts, w) }) {
+	if l := drawn.Lines; len(l) != 3 || l[0].Color == l[1].Color || l[1].Color != l[2].Color || len(strings.Fields(l[0].Points)) != 2 {
+		t.Errorf("the curves are %q, want AdamW's and two of Lion's, in their colors", l)
+	}
+	if want := []string{"refocused: held-out loss by update", "refocused: loss, nats a token (lower is better)", "adamw", "lion", "3.5", "4.1"}; slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(drawn.Texts, w) }) {
 		t.Errorf("the texts are %q, want among them %q", drawn.Texts, want)
 	}
 }

@@ -53,6 +53,14 @@ type result struct {
 	// Figures and Baselines of the promises of its system, by name.
 	Figures   map[string]float64 `json:"figures"`
 	Baselines map[string]float64 `json:"baselines,omitempty"`
+	// Curve is the held-out loss of each evaluation.
+	Curve []point `json:"curve,omitempty"`
+}
+
+// point is the held-out loss after an update.
+type point struct {
+	Update float64 `json:"update"`
+	Loss   float64 `json:"loss"`
 }
 
 // bitsOf is the hash of a short training of a program.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/tools/bits"
+	"github.com/snug-ml/snug/train"
 )
 
 // matters are the files that decide what a run computes.
@@ -247,8 +249,21 @@ func (x *result) read(dir string) error {
 		}
 		x.Baselines[p.name] = v
 	}
+	h, err := train.ReadHistory(dir, heldOut)
+	if err != nil {
+		return err
+	}
+	x.Curve = nil
+	for i, loss := range h.Metrics[heldOut] {
+		if !math.IsNaN(loss) && !math.IsInf(loss, 0) {
+			x.Curve = append(x.Curve, point{h.Evals[i], loss})
+		}
+	}
 	return nil
 }
+
+// heldOut is the metric of a curve.
+const heldOut = "eval_loss"
 
 // deviceOf is the machine that a run's summary names.
 func deviceOf(dir string) string {

@@ -391,7 +391,7 @@ func TestFiguresOfACard(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	x := done(t, "train", "--config", everySystem(t)["refocused"].config, "--out", out, "--hardware.device", "cuda", "--training.max_steps", "2", "--training.log_steps", "1")
 	for _, w := range []string{
-		" fp32 on Tesla T4 (driver ", "CUDA 12.4, no cuBLASLt), 1 threads",
+		" fp32 on Tesla T4 (driver ", "CUDA 12.4, no cuBLASLt), 1 thread",
 		"mem 3 GiB/", "process peak ", " planned on the card", "busy 97% 70/70 W 81 °C 1005 MHz slowed by power cap, heat",
 		"busy 97 %, 3 GiB of its memory at most, 70 of 70 W, up to 81 °C, 1005 MHz; slowed 100 % of the time by power cap, heat",
 	} {

@@ -137,7 +137,7 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 			}
 			used[t] = true
 			if fixed && t != AllLinear {
-				b.Failf("lora.targets: %q chooses %s, whose frozen weights are in a folder of their own and in no run: want targets that leave it out", t, l.Name)
+				b.Refuse("lora.targets", "%q chooses %s, whose frozen weights are in a folder of their own and in no run: want targets that leave it out", t, l.Name)
 			}
 			chosen = chosen || !trained && !fixed && (t != AllLinear || l.W.State.Part != graph.Outer)
 		}
@@ -153,11 +153,11 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	b.AdaptLinear(nil)
 	for _, t := range a.Targets {
 		if !used[t] {
-			b.Failf("lora.targets: no linear layer is called %q; there are %s", t, strings.Join(lastParts(linear), ", "))
+			b.Refuse("lora.targets", "no linear layer is called %q; there are %s", t, strings.Join(lastParts(linear), ", "))
 		}
 	}
 	if highest > 0 && a.Rank > highest {
-		b.Failf("lora.rank: %d is more than the matrix of any adapted layer can have, the largest being %s with %d x %d: want at most %d, and far less to save anything",
+		b.Refuse("lora.rank", "%d is more than the matrix of any adapted layer can have, the largest being %s with %d x %d: want at most %d, and far less to save anything",
 			a.Rank, widest.Name, widest.Y.Shape().Last(), widest.X.Shape().Last(), highest)
 	}
 	a.freeze(b)
@@ -205,7 +205,7 @@ func (a *Adapters) freeze(b *graph.Builder) {
 	}
 	for _, t := range a.Trained {
 		if !slices.ContainsFunc(layers, func(l string) bool { return covers(t, l) }) {
-			b.Failf("lora.modules_to_save: nothing to train as a whole is called %q; there are %s", t, strings.Join(ends(layers), ", "))
+			b.Refuse("lora.modules_to_save", "nothing to train as a whole is called %q; there are %s", t, strings.Join(ends(layers), ", "))
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (a *Adapters) adapt(b *graph.Builder, l graph.LinearLayer, train bool) *gra
 	lora.Name = adapterName
 	if l.Groups > 0 {
 		if a.Variant == Decomposed {
-			b.Failf("lora.variant: dora scales rows of one matrix, and %s has one for each of %d experts, for which PEFT has no dora either: want lora or rslora, or lora.targets that leave it out", l.Name, l.Groups)
+			b.Refuse("lora.variant", "dora scales rows of one matrix, and %s has one for each of %d experts, for which PEFT has no dora either: want lora or rslora, or lora.targets that leave it out", l.Name, l.Groups)
 		}
 		return b.Add(l.Y, lora.deltaStack(b, l, train))
 	}

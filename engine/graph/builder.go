@@ -120,6 +120,11 @@ func (b *Builder) Failf(format string, args ...any) {
 	panic(&Error{b.Layer(), fmt.Errorf(format, args...)})
 }
 
+// Refuse raises an [Error] that is a [SettingError].
+func (b *Builder) Refuse(key, format string, args ...any) {
+	panic(&Error{b.Layer(), SettingError{key, fmt.Sprintf(format, args...)}})
+}
+
 // Layer is the path of the current scope.
 func (b *Builder) Layer() string { return strings.Join(b.scope, ".") }
 

@@ -191,6 +191,15 @@ func (e TooLarge) Error() string {
 // ExitCode is 3: does not fit.
 func (TooLarge) ExitCode() int { return 3 }
 
+// SettingError reports a value of a setting that the model, or the program that trains it,
+// cannot have.
+type SettingError struct{ Key, Problem string }
+
+func (e SettingError) Error() string { return e.Key + ": " + e.Problem }
+
+// ExitCode is 2: a mistake in the request.
+func (SettingError) ExitCode() int { return 2 }
+
 // fits refuses a type whose tensor no machine can hold.
 func (t Type) fits() error {
 	if t.Bytes() > MostBytes {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
 
@@ -122,7 +123,10 @@ func (p *Planner) make(s Settings) (*planned, error) {
 	case s.Offload.Has(OffloadActivations) && s.Budget == 0:
 		return p.away(s)
 	case s.Recompute == pass.RecomputeSlices && s.MicroBatch%s.Slices != 0:
-		return nil, fmt.Errorf("training.checkpoint_slices: %d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, s.MicroBatch))
+		return nil, graph.SettingError{
+			Key:     "training.checkpoint_slices",
+			Problem: fmt.Sprintf("%d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, s.MicroBatch)),
+		}
 	}
 	program, err := p.compile(s)
 	if err != nil {

@@ -14,9 +14,27 @@ func TestSplitCovers(t *testing.T) {
 			if p.Batch > 1 && parts > 1 {
 				t.Errorf("%v on %d: a batch in %d parts", p, sms, parts)
 			}
-			if side == 128 && p.Tiles(side) < sms {
-				t.Errorf("%v on %d: %d tiles of 128 leave multiprocessors idle", p, sms, p.Tiles(side))
-			}
+		}
+	}
+}
+
+// Tiles are large where they are many, or as many as half of the multiprocessors that small
+// ones would need twice.
+func TestTile(t *testing.T) {
+	const sms = 40 // of a T4
+	for _, c := range []struct {
+		p    Product
+		side int
+	}{
+		{Product{1, 4096, 4096, 4096}, 128},
+		{Product{1, 1024, 512, 512}, 128}, // 32 tiles, or four rounds of 128 small ones
+		{Product{1, 1024, 256, 512}, 64},  // 16 tiles, or two rounds
+		{Product{1, 64, 8192, 512}, 64},
+		{Product{8, 128, 128, 64}, 64},
+		{Product{1, 768, 768, 8192}, 128}, // in parts
+	} {
+		if side := c.p.Tile(sms); side != c.side {
+			t.Errorf("%v: tiles of %d, want %d", c.p, side, c.side)
 		}
 	}
 }

@@ -51,6 +51,9 @@ type inst struct {
 	run     func(w *warp, m uint32)
 	control control
 	pipe    Pipe
+	takes   takes
+	stores  bool
+	rolled  bool                     // of a branch: the loop that it goes to is not unrolled
 	pred    int                      // predicate register, or -1
 	negated bool                     // of pred
 	to      int                      // of a branch
@@ -217,6 +220,7 @@ func (c *compiler) function(f *function, in *instance) error {
 	in.at[len(f.body)] = len(c.k.code)
 	for _, x := range in.fixes {
 		c.k.code[x.inst].to = in.at[x.statement]
+		c.k.code[x.inst].rolled = x.statement < len(f.body) && f.body[x.statement].rolled
 	}
 	return nil
 }
@@ -271,6 +275,8 @@ func (c *compiler) statement(st *statement) error {
 	if in.pipe == 0 {
 		in.pipe = pipeOf(c.parts)
 	}
+	in.takes = takesOf(c.parts, c.args, in.pipe)
+	in.stores = c.parts[0] == "st" || c.parts[0] == "red" || c.parts[0] == "atom"
 	c.append()
 	return nil
 }

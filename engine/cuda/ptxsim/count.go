@@ -75,14 +75,20 @@ func pipeOf(parts []string) Pipe {
 // Count is what one kernel did, over all launches that were counted.
 type Count struct {
 	Launches     int64
-	Instructions [Pipes]int64 // warp instructions by pipe
+	Instructions [Pipes]int64 // warp instructions by pipe, as many as ptxas makes of the text's
+	// Alone is the sum over blocks of the clocks that each would take if it had a multiprocessor for itself: what the
+	// latencies of its longest warp are, whatever others do meanwhile.
+	Alone int64
 	// Shared memory: requests are warp instructions; a wavefront serves 32 banks of 4 bytes once; ideal ones are what the
 	// words asked for would take without bank conflicts.
 	SharedRequests, SharedWavefronts, SharedIdeal int64
 	// Global memory: sectors are 32 bytes; bytes are those that lanes asked for.
 	LoadRequests, LoadSectors, LoadBytes    int64
 	StoreRequests, StoreSectors, StoreBytes int64
-	Lines                                   []LineCount // in the order of the text, those that ran
+	// Traffic is the bytes of global memory that have to move if every request is served by itself: what lanes asked
+	// for, or the whole sectors where they asked for the same.
+	Traffic int64
+	Lines   []LineCount // in the order of the text, those that ran
 }
 
 // LineCount is what one instruction of a kernel did.
@@ -108,16 +114,20 @@ type Counters struct {
 	Kernels map[string]*Count
 }
 
-// tally is one worker's counts, by instruction.
-type tally struct{ lines []lineTally }
+// tally is one worker's counts, by instruction, and the clocks of its blocks.
+type tally struct {
+	lines []lineTally
+	alone int64
+}
 
 type lineTally struct {
 	executed, lanes                 int64
 	requests, wavefronts, ideal     int64
 	globals, sectors, bytes, stored int64
+	traffic                         int64
 }
 
-func newTally(n int) *tally { return &tally{make([]lineTally, n)} }
+func newTally(n int) *tally { return &tally{lines: make([]lineTally, n)} }
 
 func (t *tally) issue(pc int, m uint32) {
 	x := &t.lines[pc]
@@ -170,9 +180,11 @@ func (w *warp) countGlobal(m uint32, n int, kind accessKind) {
 		}
 	})
 	slices.Sort(list)
+	touched, asked := int64(len(slices.Compact(list))), int64(n*bits.OnesCount32(m))
 	x.globals++
-	x.sectors += int64(len(slices.Compact(list)))
-	x.bytes += int64(n * bits.OnesCount32(m))
+	x.sectors += touched
+	x.bytes += asked
+	x.traffic += min(32*touched, asked)
 	if kind.writes() {
 		x.stored = 1
 	}
@@ -189,6 +201,11 @@ func (c *Counters) add(k *Kernel, tallies []*tally) {
 		c.Kernels[k.Name] = sum
 	}
 	sum.Launches++
+	for _, t := range tallies {
+		if t != nil {
+			sum.Alone += t.alone
+		}
+	}
 	lines := map[string]int{}
 	for i, l := range sum.Lines {
 		lines[l.Where] = i
@@ -209,15 +226,19 @@ func (c *Counters) add(k *Kernel, tallies []*tally) {
 			x.globals += y.globals
 			x.sectors += y.sectors
 			x.bytes += y.bytes
+			x.traffic += y.traffic
 			x.stored |= y.stored
 		}
 		if x.executed == 0 {
 			continue
 		}
-		sum.Instructions[in.pipe] += x.executed
+		for p, n := range in.takes {
+			sum.Instructions[p] += int64(n) * x.executed
+		}
 		sum.SharedRequests += x.requests
 		sum.SharedWavefronts += x.wavefronts
 		sum.SharedIdeal += x.ideal
+		sum.Traffic += x.traffic
 		if x.stored != 0 {
 			sum.StoreRequests += x.globals
 			sum.StoreSectors += x.sectors

@@ -37,6 +37,8 @@ type warp struct {
 	copies  []asyncCopy // cp.async under way
 	commits [32]uint32  // groups each lane has committed
 
+	timing *timing // nil: nothing is counted
+
 	clock uint32   // of this warp, for races
 	seen  []uint32 // clocks of the block's warps that this one is ordered after
 
@@ -89,6 +91,12 @@ func newBlock(x *launch) *block {
 	b.x, b.tally, b.shadow = x, nil, nil
 	if x.options.Counters != nil {
 		b.tally = newTally(len(k.code))
+	}
+	for _, w := range b.warps {
+		w.timing = nil
+		if b.tally != nil {
+			w.timing = newTiming(k)
+		}
 	}
 	if x.options.Checks&(CheckShared|CheckUninitialized) != 0 {
 		b.shadow = newSharedShadow(x.shared)
@@ -175,6 +183,9 @@ func (b *block) reset(n int64) {
 		w.copies, w.commits = w.copies[:0], [32]uint32{}
 		w.clock, w.fenced, w.ticks, w.serial, w.lastAlloc = 1, false, 0, 0, nil
 		clear(w.seen)
+		if w.timing != nil {
+			w.timing.reset()
+		}
 		w.zero()
 		for name, r := range b.x.k.specials {
 			w.fill(r, func(l int) uint64 { return w.special(name, l) })
@@ -243,12 +254,25 @@ func (b *block) run(n int64) (err error) {
 			alive = alive || w.state != done
 		}
 		if !alive {
+			b.end()
 			return nil
 		}
 		if !ran && !b.release() {
 			b.stuck()
 		}
 	}
+}
+
+// end adds up how long the block took.
+func (b *block) end() {
+	if b.tally == nil {
+		return
+	}
+	var longest int64
+	for _, w := range b.warps {
+		longest = max(longest, w.timing.from)
+	}
+	b.tally.alone += longest
 }
 
 // fail ends the launch with an error at the present instruction.
@@ -409,6 +433,7 @@ func (w *warp) advance(g *group) {
 		}
 		if counts != nil {
 			counts.issue(pc, m)
+			w.timing.pass(in)
 		}
 		if checked {
 			w.checkRegisters(in, mask, m)

@@ -186,7 +186,7 @@ func (c *compiler) pass(in *instance, x *symbol, actual string) error {
 	}
 	outer := c.in
 	defer func() { c.in = outer }()
-	c.in = &inst{pred: -1, st: c.st, pipe: PipeInteger}
+	c.in = &inst{pred: -1, st: c.st}
 	s, err := c.read(actual, x.typ)
 	if err != nil {
 		return err
@@ -217,6 +217,7 @@ type barrierState struct {
 	ones    int // threads whose predicate holds
 	threads int // threads that brought one
 	clocks  []uint32
+	time    int64 // at which the last of them came, for counting
 }
 
 func (c *compiler) bar() error {
@@ -316,6 +317,9 @@ func (w *warp) arrive(in *inst) {
 	}
 	s.clocks[w.id] = max(s.clocks[w.id], w.clock)
 	w.clock++
+	if w.timing != nil {
+		s.time = max(s.time, w.timing.from)
+	}
 	if op.arrive {
 		return
 	}
@@ -362,6 +366,9 @@ func (b *block) release() bool {
 func (w *warp) pass(s *barrierState) {
 	for i, v := range s.clocks {
 		w.seen[i] = max(w.seen[i], v)
+	}
+	if w.timing != nil {
+		w.timing.after(s.time)
 	}
 	op := w.bar
 	v := uint64(s.ones)

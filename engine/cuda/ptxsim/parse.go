@@ -153,6 +153,8 @@ type statement struct {
 	row   int    // of the source; 0 where unknown
 	note  string // clang's comment next to .loc
 	scope *scope
+	// rolled says that the loop which begins here is not to be unrolled.
+	rolled bool
 }
 
 // parser walks over the text.
@@ -166,6 +168,8 @@ type parser struct {
 	file  int
 	row   int
 	note  string
+	// rolled is for the next statement.
+	rolled bool
 }
 
 // Parse reads a PTX module and compiles its kernels. It refuses whatever it does not
@@ -618,6 +622,7 @@ func (p *parser) variables(s string, line int) error {
 	}
 	if strings.HasPrefix(s, ".pragma") {
 		p.pos++
+		p.rolled = p.rolled || strings.Contains(s, "nounroll")
 		return nil
 	}
 	if strings.HasPrefix(s, ".alias") || s[0] != '.' {
@@ -808,7 +813,8 @@ func (p *parser) body() error {
 		if len(p.fn.body) >= maxCode {
 			return p.errorf(line, "more than %d instructions", maxCode)
 		}
-		p.fn.body = append(p.fn.body, statement{text: s, line: line, file: p.file, row: p.row, note: p.note, scope: p.scope})
+		p.fn.body = append(p.fn.body, statement{text: s, line: line, file: p.file, row: p.row, note: p.note, scope: p.scope, rolled: p.rolled})
+		p.rolled = false
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/size"
@@ -264,7 +265,7 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 	}
 	rows := []row{}
 	for _, c := range device.Cards() {
-		t := plan.OnCard(c)
+		t := plan.OnCard(c, backend.Lower(c))
 		precision, _, err := device.ChoosePrecision(s.Asked, c)
 		if err != nil {
 			rows = append(rows, row{Card: c.Name, Has: t.Memory, Change: err.Error()})

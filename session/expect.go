@@ -87,7 +87,7 @@ func (s *Setup) expected(report *plan.Report, p *engine.Program, from int64, eva
 		e.Reporting += float64(t.Sample.Tokens) * token
 	}
 	if report.Time.Slow != nil {
-		e.Slow = 1 / plan.CardReached
+		e.Slow = report.Time.Slow.Update / report.Time.Update
 	}
 	return e
 }

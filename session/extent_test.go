@@ -11,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 )
@@ -79,7 +80,7 @@ func TestSmallerFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := plan.OnCard(card)
+		target := plan.OnCard(card, backend.Lower(card))
 		target.Budget = budget
 		report, no, err := s.Plan(target)
 		if err != nil {
@@ -124,7 +125,7 @@ func TestLargestFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := plan.OnCard(card)
+	target := plan.OnCard(card, backend.Lower(card))
 	extents := func() (*plan.Report, Extent) {
 		c, err := config.Load(config.Sources{Systems: Configs(), Overrides: []config.Override{
 			{Key: "system", Text: "finetune"}, {Key: "model.folder", Text: folder}, {Key: "training.batch_size", Text: "1"}, {Key: "training.gradient_checkpointing", Text: "full"},

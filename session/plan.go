@@ -125,7 +125,7 @@ func (s *Setup) Target() (plan.Target, error) {
 		if err != nil {
 			return plan.Target{}, err
 		}
-		t := plan.OnCard(s.Card)
+		t := plan.OnCard(s.Card, backend.Lower(s.Card))
 		// The context is there already, and a plan counts it.
 		context, _ := s.Card.Context()
 		if now := free + context; now < t.Memory {
@@ -299,7 +299,7 @@ func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
 		if err != nil {
 			return nil, UsageError{err}
 		}
-		t := plan.OnCard(c)
+		t := plan.OnCard(c, backend.Lower(c))
 		t.Budget, t.HostMemory = int64(s.Config.Hardware.MemoryBudget), int64(s.Config.Hardware.HostMemory)
 		if t.HostMemory == 0 {
 			t.HostMemory, t.HostAssumed = plan.ColabMemory, true

@@ -250,7 +250,7 @@ func (s *Setup) fits(c backend.Candidate) (bool, error) {
 	if s.Model, err = s.System.Describe(s.Config); err != nil {
 		return false, err
 	}
-	t := plan.OnCard(c.Card)
+	t := plan.OnCard(c.Card, backend.Lower(c.Card))
 	if c.Free >= 0 {
 		t.Memory = min(t.Memory, c.Free)
 	}

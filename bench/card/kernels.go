@@ -193,7 +193,7 @@ func (k kernel) measure(on engine.Backend, card *device.Card, precision device.P
 	c := node.Cost()
 	m = measured{Kernel: k.name, Seconds: took[len(took)/2], FLOPs: c.MatrixFLOPs, Bytes: c.Bytes}
 	if card != nil {
-		s := plan.CardSpeed(card, precision)
+		s := plan.CardSpeed(card, precision, backend.Lower(card))
 		m.Predicted, m.Bandwidth, m.Peak = s.Seconds(node), card.Bandwidth, s.Peak
 		if !node.In[0].DType().Half() {
 			m.Peak = card.FP32.Peak

@@ -72,7 +72,7 @@ func cardSpeed(o options, on engine.Backend) (s plan.Speed, ok bool, err error) 
 		return s, false, err
 	}
 	precision, err := device.ParsePrecision(o.Precision)
-	return plan.CardSpeed(card, precision), true, err
+	return plan.CardSpeed(card, precision, backend.Lower(card)), true, err
 }
 
 // print says it to people.

@@ -34,15 +34,20 @@ func (l *lowering) adafactor(n *graph.Node, op graph.Adafactor) {
 	rowSums, columnSums := l.take(4*int64(batch)*int64(rows)*int64(grid[0])), l.take(4*int64(batch)*int64(grid[1])*int64(columns))
 	squares, norm := l.take(8*int64(tiles)), l.take(4)
 
-	l.runGrid("adafactor_sums"+grads, grid, 256, new(params).ptr(g).ptr(gscale).ptr(ok).ptr(rowSums).ptr(columnSums).u32(batch, rows, columns))
+	// What goes over tiles: rows of 128 columns, of which each warp has eight.
+	tiled := func(x *launch) {
+		x.does("block", tiles).does("row", batch*rows*grid[0]).does("line", batch*rows*warps(columns))
+	}
+	tiled(l.runGrid("adafactor_sums"+grads, grid, 256, new(params).ptr(g).ptr(gscale).ptr(ok).ptr(rowSums).ptr(columnSums).u32(batch, rows, columns)))
 	p := optional(new(params).ptr(rowSums).ptr(columnSums), row).ptr(column).ptr(t).ptr(ok)
-	l.runGrid("adafactor_moments", [3]int{ceil(rows+columns, 256), 1, grid[2]}, 256, p.u32(batch, rows, columns).f32(op.Decay, op.Eps))
+	l.runGrid("adafactor_moments", [3]int{ceil(rows+columns, 256), 1, grid[2]}, 256, p.u32(batch, rows, columns).f32(op.Decay, op.Eps)).
+		does("warp", batch*warps(rows+columns)).does("part", batch*(warps(rows)*grid[0]+warps(columns)*grid[1]))
 	if op.Factored {
 		l.reduceRows("sum_", graph.F32, row, mean, batch, rows, 1/float64(rows))
 	}
 	p = optional(optional(new(params).ptr(g), row).ptr(column), mean).ptr(gscale).ptr(ok).ptr(squares)
-	l.runGrid("adafactor_squares"+grads, grid, 256, p.u32(batch, rows, columns))
-	l.run("root_of_sum", 1, 256, new(params).ptr(squares).ptr(norm).u32(tiles))
+	tiled(l.runGrid("adafactor_squares"+grads, grid, 256, p.u32(batch, rows, columns)))
+	l.rootOfSum(squares, norm, tiles)
 
 	p = new(params).ptr(l.at(n.In[0]))
 	if op.Round.Mode == graph.Compensated {
@@ -53,5 +58,9 @@ func (l *lowering) adafactor(n *graph.Node, op graph.Adafactor) {
 	p.u32(int(op.Round.Stream)).u64(op.Round.Seed)
 	p = optional(optional(p.ptr(g), row).ptr(column), mean).ptr(norm).ptr(lr).ptr(gscale).ptr(t).ptr(ok)
 	room := op.Clip * math.Sqrt(float64(batch)*float64(rows)*float64(columns))
-	l.runGrid("adafactor"+roundings[op.Round.Mode]+grads, grid, 256, p.u32(batch, rows, columns).f32(room, op.WeightDecay, op.LRScale).u32(flag(op.ZeroGrad)))
+	x := l.runGrid("adafactor"+roundings[op.Round.Mode]+grads, grid, 256, p.u32(batch, rows, columns).f32(room, op.WeightDecay, op.LRScale).u32(flag(op.ZeroGrad)))
+	tiled(x)
+	if op.ZeroGrad {
+		x.does("clear", batch*rows*warps(columns))
+	}
 }

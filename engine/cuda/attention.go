@@ -127,13 +127,39 @@ func (l *lowering) attentionKernel(part string, a *attentionCall) string {
 
 // runTiles launches the kernel for one part with a block for each tile of n queries or
 // keys of each of so many heads.
-func (l *lowering) runTiles(part string, a *attentionCall, n, heads int, p *params) {
+//
+// moved is its traffic, products how many matmuls it has for a pair of tiles.
+func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products int, moved int64, p *params) {
 	kernel := l.attentionKernel(part, a)
 	grid := [3]int{ceil(n, attentionTile) * heads, 1, 1}
 	if kernel == part {
 		grid[1] = ceil(a.k, attentionColumns)
 	}
-	l.runGrid(kernel, grid, 128, a.describe(p))
+	x := l.runGrid(kernel, grid, 128, a.describe(p))
+	x.does("tile", grid[0]*grid[1]).moves(moved)
+
+	// Pairs of a tile of queries and one of keys that see each other, and those of them in which
+	// not all do. Lengths and segments are not known here: as if all were long, of one segment.
+	queries, keys := ceil(a.tq, attentionTile), ceil(a.tk, attentionTile)
+	pairs, masked := queries*keys, 0
+	switch {
+	case a.op.Causal && a.tq == a.tk:
+		pairs, masked = queries*(queries+1)/2, queries
+	case a.tk%attentionTile != 0:
+		masked = queries
+	}
+	if a.segs != nil {
+		x.does("segmented", a.heads()*pairs*grid[1])
+		masked = pairs
+	}
+	if a.run != nil {
+		x.does("dropped", a.heads()*pairs*grid[1])
+	}
+	x.does("pair", a.heads()*pairs*grid[1]).does("masked", a.heads()*masked*grid[1])
+	if kernel == part {
+		x.does("channel", a.heads()*pairs*grid[1]*ceil(a.k, 16))
+	}
+	x.multiplies(products*a.heads()*pairs*attentionTile, attentionTile, a.k)
 }
 
 func (l *lowering) attention(n *graph.Node, op graph.Attention) {
@@ -143,7 +169,7 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	// What kernels for a few queries, a block each, are made for: generation.
 	const fewQueries, largestHead = 4, 512
 	if a.tq > fewQueries || a.k > largestHead || op.Drop > 0 {
-		l.runTiles("attention", a, a.tq, a.heads(), p)
+		l.runTiles("attention", a, a.tq, a.heads(), 2, traffic(n.In[:op.Arity()]...)+traffic(n.Out[0]), p)
 		return
 	}
 	// As many parts of the keys as give a card 512 blocks, of 128 keys or more.
@@ -153,12 +179,19 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	parts = ceil(a.tk, per)
 	if parts == 1 {
 		p.null()
-		l.runGrid("attention_few", [3]int{queries, 1, 1}, 128, a.describe(p.u32(1, per)))
+		a.few(l.runGrid("attention_few", [3]int{queries, 1, 1}, 128, a.describe(p.u32(1, per))))
 		return
 	}
 	partial := l.take(4 * int64(queries) * int64(parts) * int64(a.k+2))
-	l.runGrid("attention_few", [3]int{queries, parts, 1}, 128, a.describe(p.ptr(partial).u32(parts, per)))
-	l.run("attention_join", queries, 128, a.describe(new(params).ptr(partial).ptr(o).ptr(lse).u32(parts)))
+	a.few(l.runGrid("attention_few", [3]int{queries, parts, 1}, 128, a.describe(p.ptr(partial).u32(parts, per))))
+	l.run("attention_join", queries, 128, a.describe(new(params).ptr(partial).ptr(o).ptr(lse).u32(parts))).
+		does("block", queries).does("part", queries*parts).does("line", queries*parts*warps(a.k))
+}
+
+// few is what the kernel for a few queries does where they see all keys.
+func (a *attentionCall) few(x *launch) {
+	keys := a.heads() * a.tq * a.tk
+	x.does("block", int(x.grid[0]*x.grid[1])).does("key", keys).does("line "+a.d.String(), keys*warps(a.k)).moves(2 * int64(a.groups()) * int64(a.tk) * int64(a.k) * a.d.Size())
 }
 
 func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {
@@ -174,6 +207,7 @@ func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {
 	out := a.parts(grads)
 	delta := l.take(4 * int64(a.heads()) * int64(a.tq))
 	operands := func() *params { return new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(do) }
-	l.runTiles("attention_dq", a, a.tq, a.heads(), operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
-	l.runTiles("attention_dkv", a, a.tk, a.groups(), operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
+	in := traffic(n.In[3:3+graph.Attention(op).Arity()]...) + traffic(n.In[0])
+	l.runTiles("attention_dq", a, a.tq, a.heads(), 3, in+traffic(n.In[1])+traffic(n.Out...)/3, operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
+	l.runTiles("attention_dkv", a, a.tk, a.groups(), 4, in+2*traffic(n.Out...)/3, operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
 }

@@ -22,6 +22,11 @@ func channelsOf(op graph.ChannelNorm, s graph.Shape) channels {
 func (c channels) stats() int  { return c.outer * c.channels / c.wide }
 func (c channels) blocks() int { return c.outer * c.parts * ceil(c.channels, 32) }
 
+// work is what a kernel that goes over the tensor does.
+func (c channels) work(x *launch) {
+	x.does("block", c.blocks()).does("line", c.outer*c.rows*warps(c.channels)).overRows()
+}
+
 // partial is the size of a float for each channel of each part.
 func (c channels) partial() int64 {
 	return 4 * int64(c.outer) * int64(c.parts) * int64(c.channels)
@@ -40,11 +45,12 @@ func (l *lowering) channelNorm(n *graph.Node, op graph.ChannelNorm) {
 	c, d := channelsOf(op, x.Shape()), "_"+x.DType().String()
 	if !op.Given {
 		moments := l.take(2 * c.partial())
-		l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c))
-		l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c))
+		c.work(l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c)))
+		l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c)).
+			does("row", c.stats()).does("line", c.stats()*warps(c.parts*c.wide))
 	}
 	p := new(params).ptr(l.at(x)).ptr(l.at(n.In[1])).ptr(l.at(n.In[2])).ptr(mean).ptr(variance).ptr(l.at(n.Out[0]))
-	l.run("channel_norm"+d, c.blocks(), 256, p.f32(op.Eps).channels(c))
+	c.work(l.run("channel_norm"+d, c.blocks(), 256, p.f32(op.Eps).channels(c)))
 }
 
 func (l *lowering) channelNormGrad(n *graph.Node, op graph.ChannelNorm) {
@@ -63,7 +69,7 @@ func (l *lowering) channelNormGrad(n *graph.Node, op graph.ChannelNorm) {
 		parts[0], parts[1] = l.take(c.partial()), l.take(c.partial())
 	}
 	p := new(params).ptr(dy).ptr(l.at(x)).ptr(mean).ptr(variance).ptr(parts[0]).ptr(parts[1])
-	l.run("channel_grad_sums"+formats, c.blocks(), 256, p.f32(op.Eps).channels(c))
+	c.work(l.run("channel_grad_sums"+formats, c.blocks(), 256, p.f32(op.Eps).channels(c)))
 	for i, out := range []address{dbeta, dgamma} {
 		if c.parts > 1 {
 			l.reduceColumns("sum_", graph.F32, parts[i], rows[i], c.outer, c.parts, c.channels, 1)
@@ -74,9 +80,10 @@ func (l *lowering) channelNormGrad(n *graph.Node, op graph.ChannelNorm) {
 	}
 
 	means := l.take(8 * int64(c.stats()))
-	l.run("channel_grad_means", ceil(c.stats(), 8), 256, new(params).ptr(rows[0]).ptr(rows[1]).ptr(gamma).ptr(means).u32(c.stats()).channels(c))
+	l.run("channel_grad_means", ceil(c.stats(), 8), 256, new(params).ptr(rows[0]).ptr(rows[1]).ptr(gamma).ptr(means).u32(c.stats()).channels(c)).
+		does("row", c.stats()).does("line", c.stats()*warps(c.wide))
 	p = new(params).ptr(dy).ptr(l.at(x)).ptr(gamma).ptr(mean).ptr(variance).ptr(means).ptr(l.at(n.Out[0]))
-	l.run("channel_norm_grad"+formats, c.blocks(), 256, p.f32(op.Eps).channels(c))
+	c.work(l.run("channel_norm_grad"+formats, c.blocks(), 256, p.f32(op.Eps).channels(c)))
 }
 
 func (l *lowering) runningStats(n *graph.Node, op graph.RunningStats) {
@@ -85,5 +92,5 @@ func (l *lowering) runningStats(n *graph.Node, op graph.RunningStats) {
 		p.ptr(l.at(v))
 	}
 	c := n.In[0].Shape()[0]
-	l.run("running_stats", ceil(c, 256), 256, p.u32(c).f32(op.Momentum, float64(op.Rows)/float64(op.Rows-1)))
+	l.run("running_stats", ceil(c, 256), 256, p.u32(c).f32(op.Momentum, float64(op.Rows)/float64(op.Rows-1))).does("warp", warps(c))
 }

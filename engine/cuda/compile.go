@@ -45,22 +45,30 @@ func compile(p *engine.Program, target, sms int, sizesOnly bool) (*code, error) 
 			c.used = max(c.used, p.End(at))
 			return address{at.Region, at.Offset}, nil
 		}}
-		for _, n := range f.F.Nodes {
-			if graph.IsView(n.Op) {
-				continue
-			}
-			if _, step := n.Op.(graph.Optimizer); !step {
-				l.flush()
-			}
-			if err := l.node(n); err != nil {
-				return nil, fmt.Errorf("%s: %s (%s): %w", f.Name, n.Op.Name(), n.Layer, err)
-			}
+		if err := l.nodes(f.F.Nodes); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
-		l.flush()
 		c.funcs[f.Name] = l.launches
 	}
 	c.limits()
 	return c, nil
+}
+
+// nodes appends the launches of nodes in a row.
+func (l *lowering) nodes(nodes []*graph.Node) error {
+	for _, n := range nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		if _, step := n.Op.(graph.Optimizer); !step {
+			l.flush()
+		}
+		if err := l.node(n); err != nil {
+			return fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
+		}
+	}
+	l.flush()
+	return nil
 }
 
 // lowering makes the launches of one function.
@@ -128,20 +136,21 @@ func (c *code) table(p *params) address {
 func (c *code) outside() int64 { return c.workspace + ceil(int64(len(c.tables.bytes)), 256)*256 }
 
 // run appends a launch of a kernel with threads in blocks of one dimension.
-func (l *lowering) run(kernel string, blocks, threads int, p *params) {
-	l.runGrid(kernel, [3]int{blocks, 1, 1}, threads, p)
+func (l *lowering) run(kernel string, blocks, threads int, p *params) *launch {
+	return l.runGrid(kernel, [3]int{blocks, 1, 1}, threads, p)
 }
 
-// runGrid is run with a grid of three dimensions.
-func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) {
+// runGrid is run with a grid of three dimensions. What it returns is good until the next launch.
+func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) *launch {
 	// The limits of every capability.
 	if grid[0] < 1 || grid[0] > 1<<31-1 || grid[1] < 1 || grid[1] > 65535 || grid[2] < 1 || grid[2] > 65535 {
 		l.fail("kernel %s would run on a grid of %v blocks, which no card allows", kernel, grid)
 	}
 	l.launches = append(l.launches, launch{
-		node: l.n, kernel: kernel, grid: [3]uint32{uint32(grid[0]), uint32(grid[1]), uint32(grid[2])},
+		node: l.n, kernel: kernel, kind: l.kindOf(kernel), grid: [3]uint32{uint32(grid[0]), uint32(grid[1]), uint32(grid[2])},
 		block: [3]uint32{uint32(threads), 1, 1}, params: *p,
 	})
+	return &l.launches[len(l.launches)-1]
 }
 
 // generate adds a kernel to the program's own. text makes what follows its name,

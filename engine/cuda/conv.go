@@ -202,9 +202,12 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
 	cut := tiling.Product{Batch: 1, M: m, N: n, K: k}
 	tile, threads := 64, 128
+	other, row := n, k // vectors of the other factor, elements of its rows
+	if kernel == "conv_weight_" {
+		other, row = m, m
+	}
 	if !l.onTensorCores(f, false) {
-		rows := map[string]int{"conv_": k, "conv_weight_": m}[kernel] // of the other factor
-		l.steppable(rows)
+		l.steppable(row)
 		threads, kernel = 256, "s"+kernel
 		tile = cut.Tile(l.sms)
 	}
@@ -216,7 +219,9 @@ func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p pic
 		e = plain(graph.F32, n, partial)
 	}
 	q := new(params).ptr(a).ptr(b).picture(p).u32(m, n, k, size)
-	l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{cut.Tiles(tile), 1, parts}, threads, q, e)
+	tiles := cut.Tiles(tile)
+	x := l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{tiles, 1, parts}, threads, q, e, tile, tiles*parts, parts*m*n)
+	x.does("step", tiles*parts*ceil(size, map[int]int{128: 32, 256: 8}[threads])).multiplies(m, n, k).moves(p.source.Elems()*f.Size(), int64(other)*int64(k)*f.Size())
 	if parts == 1 {
 		return
 	}
@@ -249,7 +254,7 @@ func (l *lowering) depthwise(kernel string, op graph.Conv2D, n *graph.Node, x, y
 		to = l.take(out.Type.With(d).Bytes())
 	}
 	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(strips).depthwiseWindows(op, x, y, w)
-	l.run(kernel+d.String(), ceil(strips, 256), 256, p)
+	l.run(kernel+d.String(), ceil(strips, 256), 256, p).does("warp", warps(strips)).does("tap", warps(strips)*w[2]*w[3]).moves(traffic(n.In...), traffic(out))
 	l.narrowed(out, d, to)
 }
 
@@ -276,7 +281,8 @@ func (l *lowering) depthwiseWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 		to = l.take(int64(parts) * dw.Type.Bytes())
 	}
 	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(pixels, size).depthwiseWindows(op.Conv, x.Shape(), dy.Shape(), dw.Shape())
-	l.runGrid("depthwise_weight_"+d.String(), [3]int{ceil(channels, 32), parts, taps}, 256, p)
+	l.runGrid("depthwise_weight_"+d.String(), [3]int{ceil(channels, 32), parts, taps}, 256, p).
+		does("block", warps(channels)*parts*taps).does("line", warps(channels)*pixels*taps).moves(traffic(x, dy))
 	if parts > 1 {
 		l.reduceColumns("sum_", graph.F32, to, l.at(dw), 1, parts, channels*taps, 1)
 	}

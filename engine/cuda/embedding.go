@@ -6,7 +6,7 @@ func (l *lowering) embedding(n *graph.Node) {
 	table, ids, y := n.In[0], n.In[1], n.Out[0]
 	rows, width := int(ids.Shape().Elems()), table.Shape()[1]
 	p := new(params).ptr(l.at(table)).ptr(l.at(ids)).ptr(l.at(y)).u32(rows, width, table.Shape()[0])
-	l.run("embedding_"+table.DType().String()+"_"+y.DType().String(), min(ceil(rows*width, 256), 1<<20), 256, p)
+	l.run("embedding_"+table.DType().String()+"_"+y.DType().String(), min(ceil(rows*width, 256), 1<<20), 256, p).does("warp", warps(rows*width))
 }
 
 func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
@@ -21,7 +21,17 @@ func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
 		l.copyLoop(table.Shape(), strided{dtype: graph.F32, at: l.at(n.In[2]), stride: s}, strided{dtype: graph.F32, at: to, stride: s})
 	}
 	first := l.take(4 * int64(rows))
-	l.run("embedding_first", ceil(rows, 8), 256, new(params).ptr(l.at(ids)).ptr(first).u32(rows))
+	l.run("embedding_first", ceil(rows, 8), 256, new(params).ptr(l.at(ids)).ptr(first).u32(rows)).
+		does("row", rows).does("line", stairs(rows, 32)).moves(2 * traffic(ids))
 	p := new(params).ptr(l.at(dy)).ptr(l.at(ids)).ptr(first).ptr(to).u32(rows, width, op.Vocab)
-	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, ceil(width, 256), 1}, 256, p)
+	// What it takes depends on how often ids repeat; here they do not.
+	wide := ceil(width, 256)
+	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, wide, 1}, 256, p).
+		does("block", rows*wide).does("line", rows*warps(width)).does("look", wide*stairs(rows, 256)).moves(traffic(dy), 8*int64(rows)*int64(width))
+}
+
+// stairs is the sum of i/step, rounded up, for i up to n.
+func stairs(n, step int) int {
+	whole := n / step
+	return step*whole*(whole+1)/2 + n%step*(whole+1)
 }

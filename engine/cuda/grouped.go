@@ -1,6 +1,10 @@
 package cuda
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"strings"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
 
 func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	x, w, offsets, y := n.In[0], n.In[1], n.In[2], n.Out[0]
@@ -20,15 +24,19 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 		across = k
 	}
 	trans := map[bool]string{false: "nn_", true: "nt_"}[op.Trans]
+	kernel, threads, step, depth := "grouped_"+trans+"any_"+formatOf(a.dtype), 128, "step", 32
 	switch {
 	case !l.onTensorCores(a.dtype, op.TF32 && a.dtype == graph.F32):
 		l.steppable(cols, k)
-		l.runProduct("sgrouped_"+a.dtype.String(), grid, 256, p.u32(flag(op.Trans)), e)
+		kernel, threads, step, depth = "sgrouped_"+a.dtype.String(), 256, "step "+strings.TrimSuffix(trans, "_"), 8
+		p.u32(flag(op.Trans))
 	case aligned(a, k) && aligned(b, across):
-		l.runProduct("grouped_"+trans+"64_"+formatOf(a.dtype), grid, 128, p, e)
-	default:
-		l.runProduct("grouped_"+trans+"any_"+formatOf(a.dtype), grid, 128, p, e)
+		kernel = "grouped_" + trans + "64_" + formatOf(a.dtype)
 	}
+	// As if every group had as many rows; blocks without any end at once.
+	busy := groups * ceil(ceil(rows, groups), 64) * ceil(cols, 64)
+	l.runProduct(kernel, grid, threads, p, e, 64, busy, rows*cols).
+		does(step, busy*ceil(k, depth)).does("idle", grid[0]*groups-busy).multiplies(rows, cols, k).moves(traffic(x, w))
 }
 
 // factors are the factors of a product in one format.
@@ -47,13 +55,15 @@ func (l *lowering) groupedOuter(n *graph.Node, op graph.GroupedOuter) {
 	e := plain(graph.F32, cols, l.at(out))
 	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(rows, cols)
 	grid := [3]int{ceil(cols, 64) * ceil(rows, 64), 1, groups}
+	kernel, threads, depth := "grouped_outer_any_"+formatOf(a.dtype), 128, 32
 	switch {
 	case !l.onTensorCores(a.dtype, op.TF32 && a.dtype == graph.F32):
 		l.steppable(rows, cols)
-		l.runProduct("sgrouped_outer_"+a.dtype.String(), grid, 256, p, e)
+		kernel, threads, depth = "sgrouped_outer_"+a.dtype.String(), 256, 8
 	case aligned(a, rows) && aligned(b, cols):
-		l.runProduct("grouped_outer_64_"+formatOf(a.dtype), grid, 128, p, e)
-	default:
-		l.runProduct("grouped_outer_any_"+formatOf(a.dtype), grid, 128, p, e)
+		kernel = "grouped_outer_64_" + formatOf(a.dtype)
 	}
+	inner, tiles := x.Shape()[0], grid[0]*groups
+	l.runProduct(kernel, grid, threads, p, e, 64, tiles, groups*rows*cols).
+		does("step", tiles*ceil(ceil(inner, groups), depth)).multiplies(rows, cols, inner).moves(traffic(x, y))
 }

@@ -31,6 +31,8 @@ type launch struct {
 	node   *graph.Node
 	also   []*graph.Node // that it does too
 	kernel string
+	kind   string // the kernel's name without the hash of a generated one
+	work   work
 	grid   [3]uint32
 	block  [3]uint32
 	params params

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/counts"
 )
 
 // elementwise generates the loop of an elementwise operation or a fused body:
@@ -124,7 +125,55 @@ func (l *lowering) loop(k *loop) {
 	if chunks > math.MaxUint32-loopThreads {
 		l.fail("a loop over %d elements", k.dims.Elems())
 	}
-	l.run(l.generate("loop", func() (string, error) { return k.text(l.target) }), ceil(chunks, loopThreads), loopThreads, p)
+	k.work(l.run(l.generate("loop", func() (string, error) { return k.text(l.target) }), ceil(chunks, loopThreads), loopThreads, p))
+}
+
+// work is what the loop does.
+func (k *loop) work(x *launch) {
+	w, last := warps(int(k.dims.Elems())/k.width), len(k.dims)-1
+	x.does("warp", w).does("axis", w*last)
+	x.bodyWork(k.body, k.width, w, k.width%4 == 0)
+	for i, o := range k.operands() {
+		if o.counter {
+			continue
+		}
+		width, axes := k.width, 0
+		if o.stride[last] == 0 {
+			width = 1 // the same for all
+		}
+		elems := 1
+		for d, s := range o.stride {
+			if s != 0 {
+				axes++
+				elems *= k.dims[d]
+			}
+		}
+		if i < len(k.in) {
+			x.does("load", w).reads(o.dtype, width, w)
+		} else {
+			x.does("store", w).writes(o.dtype, width, w)
+		}
+		x.does("stride", w*axes).adds(counts.Sector, w*o.sectors(k.dims, k.width))
+		x.moves(int64(elems) * o.dtype.Size())
+	}
+}
+
+// sectors are those that the first warp touches in an operand: neighboring lanes have
+// neighboring chunks.
+func (o *strided) sectors(dims graph.Shape, width int) int {
+	const sector = 32
+	size := int(o.dtype.Size())
+	touched := make([]int, 0, 32)
+	for lane := range min(32, int(dims.Elems())/width) {
+		at, rest := 0, lane*width
+		for d := len(dims) - 1; d >= 0; d-- {
+			at += rest % dims[d] * o.stride[d]
+			rest /= dims[d]
+		}
+		touched = append(touched, at*size/sector)
+	}
+	slices.Sort(touched)
+	return len(slices.Compact(touched))
 }
 
 // operands are what the loop reads and writes, in the order of its parameters.

@@ -13,7 +13,7 @@ func (l *lowering) crossEntropy(n *graph.Node) {
 // lossOfRows computes the log-sum-exp and the weighted loss of each row of logits.
 func (l *lowering) lossOfRows(t graph.Type, x, labels, weights, lse, losses address) {
 	p := new(params).ptr(x).ptr(labels).ptr(weights).ptr(lse).ptr(losses).u32(t.Shape[1])
-	l.run("cross_entropy_"+t.DType.String(), t.Shape[0], 256, p)
+	l.run("cross_entropy_"+t.DType.String(), t.Shape[0], 256, p).does("row", t.Shape[0]).does("line", t.Shape[0]*warps(t.Shape[1])).overRows()
 }
 
 func (l *lowering) crossEntropyGrad(n *graph.Node) {
@@ -29,7 +29,8 @@ func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address
 		name += "_" + d.String()
 	}
 	p := new(params).ptr(x).ptr(labels).ptr(weights).ptr(lse).ptr(dloss).ptr(dx).u32(t.Shape[1], pitch)
-	l.runGrid(name, [3]int{t.Shape[0], ceil(pitch, 1024), 1}, 256, p)
+	l.runGrid(name, [3]int{t.Shape[0], ceil(pitch, 1024), 1}, 256, p).
+		does("block", t.Shape[0]*ceil(pitch, 1024)).does("line", t.Shape[0]*warps(pitch)).overRows()
 }
 
 func (l *lowering) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy) {

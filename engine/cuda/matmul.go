@@ -211,7 +211,14 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
 		params.u32(parts, size, flag(p.a.trans), flag(p.b.trans))
 	}
-	l.runProduct(kernel, [3]int{ceil(p.n, s) * ceil(p.m, s) * p.batch * parts, 1, 1}, threads, params, e)
+	tiles := ceil(p.n, s) * ceil(p.m, s) * p.batch * parts
+	x := l.runProduct(kernel, [3]int{tiles, 1, 1}, threads, params, e, s, tiles, p.batch*parts*p.m*p.n)
+	x.multiplies(p.batch*p.m, p.n, p.k).moves(int64(p.batch) * (int64(p.m)*int64(p.k)*p.a.dtype.Size() + int64(p.k)*int64(p.n)*p.b.dtype.Size()))
+	if threads == 256 { // one kernel for all, with steps of 8 along K
+		x.does("step "+transposes(p), tiles*ceil(size, 8))
+		return
+	}
+	x.does("step", tiles*ceil(size, 32))
 }
 
 // steppable fails where rows of a product in float have elements of which 32 rows
@@ -222,8 +229,9 @@ func (l *lowering) steppable(row ...int) {
 	}
 }
 
-// runProduct launches a kernel with an epilogue in its places.
-func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue) {
+// runProduct launches a kernel with an epilogue in its places: so many blocks have a tile of a side
+// each, of a result of so many elements.
+func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue, side, tiles, elems int) *launch {
 	params.align(8)
 	for _, o := range slices.Concat(e.in, e.out) {
 		params.ptr(o.at)
@@ -232,7 +240,10 @@ func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *p
 		params.null()
 	}
 	name := l.generate(kernel, func() (string, error) { return e.substitute(l.target, kernel) })
-	l.runGrid(name, grid, threads, params)
+	x := l.runGrid(name, grid, threads, params)
+	x.does("tile", tiles)
+	e.work(x, tiles*side*side/(32*lanes), elems)
+	return x
 }
 
 func transposes(p product) string {

@@ -16,10 +16,14 @@ func rowGroup(n int) (suffix string, rows int) {
 	return "block", 1
 }
 
-// runRows launches a kernel over rows of n elements.
-func (l *lowering) runRows(kernel, formats string, rows, n int, p *params) {
+// runRows launches a kernel over rows of n elements; moved is its traffic.
+func (l *lowering) runRows(kernel, formats string, rows, n int, moved int64, p *params) {
 	group, per := rowGroup(n)
-	l.run(kernel+"_"+group+formats, ceil(rows, per), 256, p)
+	lines := warps(n)
+	if per > 1 { // of four neighbors a lane
+		lines = ceil(n, 128)
+	}
+	l.run(kernel+"_"+group+formats, ceil(rows, per), 256, p).does("row", rows).does("line", rows*lines).moves(moved).overRows()
 }
 
 func (l *lowering) layerNorm(n *graph.Node, op graph.LayerNorm) {
@@ -32,7 +36,7 @@ func (l *lowering) layerNorm(n *graph.Node, op graph.LayerNorm) {
 		p.ptr(l.at(n.In[2]))
 	}
 	p.ptr(l.at(n.Out[0])).ptr(l.at(n.Out[1])).ptr(l.at(n.Out[2])).u32(rows, width).f32(op.Eps)
-	l.runRows(op.Name(), "_"+x.DType().String(), rows, width, p)
+	l.runRows(op.Name(), "_"+x.DType().String(), rows, width, traffic(x, n.Out[0]), p)
 }
 
 func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
@@ -60,7 +64,8 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	} else {
 		p.ptr(toBeta)
 	}
-	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, p.u32(rows, width, size))
+	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, p.u32(rows, width, size)).
+		does("block", warps(width)*parts).does("line", warps(width)*rows).moves(traffic(dy, x)).overRows()
 	if parts > 1 {
 		l.reduceColumns("sum_", graph.F32, toGamma, dgamma, 1, parts, width, 1)
 		if !op.RMS {
@@ -74,7 +79,11 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	} else {
 		p.null()
 	}
-	l.runRows(op.Name(), formats, rows, width, p.ptr(l.at(n.Out[0])).u32(rows, width))
+	moved := traffic(dy, x, n.Out[0])
+	if len(n.In) == 6 {
+		moved += traffic(n.In[5])
+	}
+	l.runRows(op.Name(), formats, rows, width, moved, p.ptr(l.at(n.Out[0])).u32(rows, width))
 }
 
 // gradFormats names the kernels for the formats of x and dy, and gives dy in its
@@ -99,11 +108,11 @@ func (l *lowering) widened(v *graph.Value) address {
 func (l *lowering) softmax(n *graph.Node) {
 	x := n.In[0]
 	rows, width := x.Shape().Rows(), x.Shape().Last()
-	l.runRows("softmax", "", rows, width, new(params).ptr(l.at(x)).ptr(l.at(n.Out[0])).u32(rows, width))
+	l.runRows("softmax", "", rows, width, traffic(x, n.Out[0]), new(params).ptr(l.at(x)).ptr(l.at(n.Out[0])).u32(rows, width))
 }
 
 func (l *lowering) softmaxGrad(n *graph.Node) {
 	y := n.In[0]
 	rows, width := y.Shape().Rows(), y.Shape().Last()
-	l.runRows("softmax_grad", "", rows, width, new(params).ptr(l.at(y)).ptr(l.at(n.In[1])).ptr(l.at(n.Out[0])).u32(rows, width))
+	l.runRows("softmax_grad", "", rows, width, traffic(y, n.In[1], n.Out[0]), new(params).ptr(l.at(y)).ptr(l.at(n.In[1])).ptr(l.at(n.Out[0])).u32(rows, width))
 }

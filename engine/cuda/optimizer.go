@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -128,8 +129,15 @@ func (l *lowering) flush() {
 		p.u64(s.round.Seed)
 	}
 	l.n = b.nodes[0]
-	l.run(s.kernel+roundings[s.round.Mode]+ofGradient(b.grads), b.blocks, 256, p)
-	l.launches[len(l.launches)-1].also = b.nodes[1:]
+	x := l.run(s.kernel+roundings[s.round.Mode]+ofGradient(b.grads), b.blocks, 256, p)
+	x.does("block", b.blocks).does("look", b.blocks*bits.Len(uint(len(b.nodes)-1)))
+	if s.zero {
+		x.does("clear", b.blocks)
+	}
+	for _, n := range b.nodes {
+		x.moves(int64(n.Cost().Bytes))
+	}
+	x.also = b.nodes[1:]
 }
 
 func (l *lowering) globalNorm(n *graph.Node) {
@@ -138,6 +146,7 @@ func (l *lowering) globalNorm(n *graph.Node) {
 		kernel        string
 		table         params
 		count, blocks int
+		lines         int
 	}
 	sums, all := []sum{{kernel: "sum_squares"}, {kernel: "sum_squares_bf16"}}, 0
 	for _, v := range n.In {
@@ -149,13 +158,20 @@ func (l *lowering) globalNorm(n *graph.Node) {
 		k.table.ptr(l.at(v)).u64(uint64(elems)).u32(k.blocks).align(8)
 		blocks := int(ceil(elems, part))
 		k.count, k.blocks, all = k.count+1, k.blocks+blocks, all+blocks
+		k.lines += warps(int(elems))
 	}
 	partial, before := l.take(8*int64(all)), int64(0)
 	for _, k := range sums {
 		if k.count > 0 {
-			l.run(k.kernel, k.blocks, 256, new(params).ptr(l.table(&k.table)).u32(k.count).ptr(partial.plus(8*before)))
+			l.run(k.kernel, k.blocks, 256, new(params).ptr(l.table(&k.table)).u32(k.count).ptr(partial.plus(8*before))).
+				does("block", k.blocks).does("line", k.lines).does("look", k.blocks*bits.Len(uint(k.count-1)))
 		}
 		before += int64(k.blocks)
 	}
-	l.run("root_of_sum", 1, 256, new(params).ptr(partial).ptr(l.at(n.Out[0])).u32(all))
+	l.rootOfSum(partial, l.at(n.Out[0]), all)
+}
+
+// rootOfSum launches the kernel that ends a sum of squares in parts.
+func (l *lowering) rootOfSum(partial, out address, parts int) {
+	l.run("root_of_sum", 1, 256, new(params).ptr(partial).ptr(out).u32(parts)).does("block", 1).does("line", warps(parts))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/counts"
 )
 
 // epilogue is applied to the result of a product before it is stored: a body
@@ -212,6 +213,37 @@ func (w *placeWriter) address(e *emitter, slot int, o placed, row, col string) s
 	}
 	e.put("mad.wide.u32 %s, %s, %d, %s", at, index, o.dtype.Size(), at)
 	return at
+}
+
+// work is what the epilogue does in so many places of a warp, for a result of so many elements.
+func (ep *epilogue) work(x *launch, places, elems int) {
+	x.bodyWork(ep.body, lanes, places, ep.cols%lanes == 0)
+	if ep.first.Half() {
+		x.adds("step round_"+ep.first.String(), places*lanes)
+	}
+	for i, o := range slices.Concat(ep.in, ep.out) {
+		accesses, width := 1, lanes
+		if !o.wide() {
+			width = 1
+		} else if ep.cols%lanes != 0 {
+			accesses = lanes
+		}
+		x.adds("place access", places*accesses).adds("place operand", places)
+		if i < len(ep.in) {
+			x.reads(o.dtype, width, places)
+		} else {
+			for range accesses {
+				x.writes(o.dtype, width/accesses, places)
+			}
+		}
+		switch o.extent {
+		case full:
+			bytes := int64(elems) * o.dtype.Size()
+			x.adds(counts.Sector, int(ceil(bytes, 32))).moves(bytes)
+		case perColumn, perGroup: // which a warp reads again for each of its rows
+			x.adds(counts.Sector, places*32*int(o.dtype.Size())/32)
+		}
+	}
 }
 
 // index is the number of the element (row, col) in the result.

@@ -23,7 +23,8 @@ func (l *lowering) pool(n *graph.Node, op graph.Pool2D) {
 	x, y := n.In[0], n.Out[0]
 	elems := l.counted(y.Shape())
 	p := new(params).ptr(l.at(x)).ptr(l.at(y)).u32(elems).windows(op, x.Shape(), y.Shape())
-	l.run(op.Name()+"_"+x.DType().String(), ceil(elems, 256), 256, p)
+	w := warps(elems)
+	l.run(op.Name()+"_"+x.DType().String(), ceil(elems, 256), 256, p).does("warp", w).does("tap", w*op.Kernel[0]*op.Kernel[1]).moves(traffic(x, y))
 }
 
 func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
@@ -38,6 +39,12 @@ func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
 		to = l.take(dx.Type.With(d).Bytes())
 	}
 	p.ptr(to).u32(elems).windows(op.Pool, dx.Shape(), dy.Shape())
-	l.run(op.Name()+"_"+d.String(), ceil(elems, 256), 256, p)
+	// An element is in so many windows, and for a maximum half of a window comes before it.
+	w := warps(elems)
+	in := w * ceil(op.Pool.Kernel[0], op.Pool.Stride[0]) * ceil(op.Pool.Kernel[1], op.Pool.Stride[1])
+	x := l.run(op.Name()+"_"+d.String(), ceil(elems, 256), 256, p).does("warp", w).does("window", in).moves(traffic(n.In...), traffic(dx))
+	if len(n.In) > 1 {
+		x.does("tap", in*op.Pool.Kernel[0]*op.Pool.Kernel[1])
+	}
 	l.narrowed(dx, d, to)
 }

@@ -14,7 +14,8 @@ func (l *lowering) quantize(n *graph.Node) {
 	}
 	y := l.at(n.Out[0])
 	p := new(params).ptr(l.at(n.In[0])).ptr(y).ptr(y.plus(int64(m.Codes()))).u32(m.Rows).u32(m.Cols)
-	l.run("quantize_int8_"+n.In[0].DType().String(), ceil(m.Rows, 8), 256, p)
+	l.run("quantize_int8_"+n.In[0].DType().String(), ceil(m.Rows, 8), 256, p).
+		does("row", m.Rows).does("line", m.Rows*warps(m.Cols)).moves(traffic(n.In[0], n.Out[0]))
 }
 
 func (l *lowering) dequantize(n *graph.Node) {
@@ -38,13 +39,13 @@ func (l *lowering) decode(v *graph.Value, d graph.DType, to address) {
 	at, blocks := l.at(v), min(ceil(m.Elems(), 512), 1<<20)
 	if m.Format == quant.Int8 {
 		p := new(params).ptr(at).ptr(at.plus(int64(m.Codes()))).ptr(to).u64(uint64(m.Elems())).u32(m.Cols)
-		l.run("dequantize_int8_"+d.String(), blocks, 256, p)
+		l.run("dequantize_int8_"+d.String(), blocks, 256, p).does("line", warps(m.Elems()))
 		return
 	}
 	nested, mean, scales := m.Parts()
 	p := new(params).ptr(at).ptr(at.plus(int64(nested))).ptr(at.plus(int64(mean))).ptr(at.plus(int64(scales))).
 		ptr(l.table(nf4Books())).ptr(to).u64(uint64(m.Elems()))
-	l.run("dequantize_nf4_"+d.String(), blocks, 256, p)
+	l.run("dequantize_nf4_"+d.String(), blocks, 256, p).does("block", ceil(m.Elems(), 64)).moves(traffic(v), d.Size()*int64(m.Elems()))
 }
 
 // nf4Books are the numbers of scales in NF4, then those of elements.

@@ -61,16 +61,17 @@ const (
 
 func (l *lowering) reduceRows(name string, d graph.DType, x, out address, rows, cols int, scale float64) {
 	if cols <= 512 {
-		l.run(name+"short_"+d.String(), ceil(rows, 8), 256, new(params).ptr(x).ptr(out).u32(rows, cols).f32(scale))
+		l.run(name+"short_"+d.String(), ceil(rows, 8), 256, new(params).ptr(x).ptr(out).u32(rows, cols).f32(scale)).does("row", rows).does("line", rows*warps(cols))
 		return
 	}
 	parts := ceil(cols, rowPart)
 	if parts == 1 {
-		l.run(name+"rows_"+d.String(), rows, 256, new(params).ptr(x).ptr(out).u32(cols, 1, cols).f32(scale))
+		l.run(name+"rows_"+d.String(), rows, 256, new(params).ptr(x).ptr(out).u32(cols, 1, cols).f32(scale)).does("block", rows).does("line", rows*warps(cols))
 		return
 	}
 	partial := l.take(4 * int64(rows) * int64(parts))
-	l.run(name+"rows_"+d.String(), rows*parts, 256, new(params).ptr(x).ptr(partial).u32(cols, parts, rowPart).f32(1))
+	l.run(name+"rows_"+d.String(), rows*parts, 256, new(params).ptr(x).ptr(partial).u32(cols, parts, rowPart).f32(1)).
+		does("block", rows*parts).does("line", rows*warps(cols))
 	l.reduceRows(name, graph.F32, partial, out, rows, parts, scale)
 }
 
@@ -86,7 +87,8 @@ func (l *lowering) reduceColumns(name string, d graph.DType, x, out address, out
 	for from := 0; from < outer; from += most {
 		n := min(most, outer-from)
 		p := new(params).ptr(x.plus(int64(from) * int64(rows) * int64(cols) * d.Size())).ptr(to.plus(4 * int64(from) * int64(parts) * int64(cols)))
-		l.runGrid(name+"columns_"+d.String(), [3]int{ceil(cols, 32), parts, n}, 256, p.u32(rows, cols, size).f32(first))
+		l.runGrid(name+"columns_"+d.String(), [3]int{ceil(cols, 32), parts, n}, 256, p.u32(rows, cols, size).f32(first)).
+			does("block", warps(cols)*parts*n).does("line", warps(cols)*rows*n)
 	}
 	if parts > 1 {
 		l.reduceColumns(name, graph.F32, to, out, outer, parts, cols, scale)

@@ -12,7 +12,10 @@ func (l *lowering) relateInto(kernel string, op graph.Relate, operands []*graph.
 		p.ptr(l.at(v))
 	}
 	p.ptr(l.at(segment)).ptr(shares).ptr(l.at(out)).u32(s[1], s[2], op.From, op.To)
-	l.runGrid(kernel, [3]int{s[0] * ceil(s[1], tile), ceil(s[2], 128), 1}, 128, p)
+	// As if all were of one segment.
+	blocks := s[0] * ceil(s[1], tile) * ceil(s[2], 128)
+	l.runGrid(kernel, [3]int{s[0] * ceil(s[1], tile), ceil(s[2], 128), 1}, 128, p).
+		does("block", blocks).does("position", tile*s[0]*ceil(s[2], 128)*stairs(ceil(s[1], tile), 1)).moves(traffic(operands...), traffic(out))
 }
 
 // relateShares is one over the number of positions that each is related to.
@@ -20,7 +23,8 @@ func (l *lowering) relateShares(segment *graph.Value) address {
 	s := segment.Shape()
 	positions := s[0] * s[1]
 	shares := l.take(4 * int64(positions))
-	l.run("relate_shares", ceil(positions, 8), 256, new(params).ptr(l.at(segment)).ptr(shares).u32(positions, s[1]))
+	l.run("relate_shares", ceil(positions, 8), 256, new(params).ptr(l.at(segment)).ptr(shares).u32(positions, s[1])).
+		does("row", positions).does("line", s[0]*stairs(s[1], 32)).moves(2 * traffic(segment))
 	return shares
 }
 

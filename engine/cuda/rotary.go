@@ -12,7 +12,7 @@ func (l *lowering) rotaryTable(n *graph.Node, op graph.RotaryTable) {
 	for _, v := range []float64{math.Pow(op.Base, -2/float64(op.Dims)), 1 / s.Factor, s.Offset, s.PerPair, s.PerFrequency} {
 		p.u64(math.Float64bits(v))
 	}
-	l.run("rotary_table", ceil(op.T*op.Dims/2, 256), 256, p)
+	l.run("rotary_table", ceil(op.T*op.Dims/2, 256), 256, p).does("warp", warps(op.T*op.Dims/2))
 }
 
 func (l *lowering) rotary(n *graph.Node, op graph.Rotary) {
@@ -43,12 +43,14 @@ func (l *lowering) rotary(n *graph.Node, op graph.Rotary) {
 		name, wide = "rotary_four_", 4
 	}
 	units := groups * (k - op.Dims/2) / wide
-	l.runGrid(name+x.DType().String(), [3]int{s[0] * s[1], ceil(units, 256), 1}, 256, p)
+	l.runGrid(name+x.DType().String(), [3]int{s[0] * s[1], ceil(units, 256), 1}, 256, p).
+		does("block", s[0]*s[1]*ceil(units, 256)).does("warp", s[0]*s[1]*warps(units)).moves(traffic(x, y))
 }
 
 func (l *lowering) cacheWrite(n *graph.Node) {
 	cache, x, pos := n.In[0], n.In[1], n.In[2]
 	s := x.Shape()
 	p := new(params).ptr(l.in(cache.DType(), x)).ptr(l.at(pos)).ptr(l.at(cache)).u32(s[1], cache.Shape()[1], s[2])
-	l.runGrid("cache_write_"+cache.DType().String(), [3]int{s[0] * s[1], ceil(s[2], 1024), 1}, 256, p)
+	blocks := s[0] * s[1] * ceil(s[2], 1024)
+	l.runGrid("cache_write_"+cache.DType().String(), [3]int{s[0] * s[1], ceil(s[2], 1024), 1}, 256, p).does("block", blocks).does("line", s[0]*s[1]*warps(s[2]))
 }

@@ -14,9 +14,11 @@ func (l *lowering) route(n *graph.Node, op graph.Route) {
 	if op.Capacity > 0 {
 		capacity = op.Capacity
 	}
-	l.run("moe_count", op.Experts, 256, new(params).ptr(l.at(choice)).ptr(wanted).u32(choices))
+	l.run("moe_count", op.Experts, 256, new(params).ptr(l.at(choice)).ptr(wanted).u32(choices)).
+		does("block", op.Experts).does("line", op.Experts*warps(choices)).moves(traffic(choice))
 	p := new(params).ptr(l.at(choice)).ptr(wanted).ptr(l.at(n.Out[0])).ptr(l.at(n.Out[1])).ptr(l.at(n.Out[2]))
-	l.run("moe_place", op.Experts, 256, p.u32(choices, n.Out[1].Shape()[0], capacity))
+	l.run("moe_place", op.Experts, 256, p.u32(choices, n.Out[1].Shape()[0], capacity)).
+		does("block", op.Experts).does("look", op.Experts*ceil(choices, 256)).does("found", warps(choices)).moves(traffic(choice, n.Out[0], n.Out[1]))
 }
 
 // dispatch and combine move rows: each row of the result by its entry of from.
@@ -42,7 +44,11 @@ func (l *lowering) moveRows(name string, n *graph.Node, from *graph.Value, weigh
 	}
 	pieces := y.Shape().Elems() / int64(wide)
 	p.ptr(l.at(y)).u64(uint64(pieces)).u32(width, slot.Shape()[1])
-	l.run(fmt.Sprintf("%s_%d_%v", name, wide, x.DType()), perElement(pieces), 256, p)
+	w := warps(int(pieces))
+	done := l.run(fmt.Sprintf("%s_%d_%v", name, wide, x.DType()), perElement(pieces), 256, p).does("warp", w)
+	if name == "moe_combine" { // of the rows that a token chose
+		done.does("row", w*slot.Shape()[1])
+	}
 }
 
 func (l *lowering) routedDot(n *graph.Node) {
@@ -50,7 +56,7 @@ func (l *lowering) routedDot(n *graph.Node) {
 	choices := int(slot.Shape().Elems())
 	d, at := l.alike(x, y)
 	p := new(params).ptr(at[0]).ptr(at[1]).ptr(l.at(slot)).ptr(l.at(n.Out[0])).u32(choices, x.Shape()[1], slot.Shape()[1])
-	l.run("moe_dot_"+d.String(), ceil(choices, 8), 256, p)
+	l.run("moe_dot_"+d.String(), ceil(choices, 8), 256, p).does("row", choices).does("line", choices*warps(x.Shape()[1]))
 }
 
 // alike are values in one format: theirs, or where they differ float32.
@@ -76,5 +82,6 @@ func (l *lowering) groupedSum(n *graph.Node) {
 	x, offsets := n.In[0], n.In[1]
 	width, groups := x.Shape()[1], offsets.Shape()[0]-1
 	p := new(params).ptr(l.at(x)).ptr(l.at(offsets)).ptr(l.at(n.Out[0])).u32(width)
-	l.runGrid("grouped_sum_"+x.DType().String(), [3]int{ceil(width, 32), groups, 1}, 256, p)
+	l.runGrid("grouped_sum_"+x.DType().String(), [3]int{ceil(width, 32), groups, 1}, 256, p).
+		does("block", warps(width)*groups).does("line", warps(width)*x.Shape()[0])
 }

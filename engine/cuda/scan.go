@@ -11,11 +11,19 @@ const (
 
 // scan launches a kernel for each 16 states; p are the parameters before the
 // shapes.
-func (l *lowering) scan(kernel string, u, a *graph.Value, chunk int, p *params) {
+//
+// again says that states within a chunk are computed again; moved is the traffic.
+func (l *lowering) scan(kernel string, u, a *graph.Value, chunk int, again bool, moved int64, p *params) {
 	s, states := u.Shape(), a.Shape()[1]
 	for from := 0; from < states; from += scanStates {
 		q := &params{bytes: append([]byte(nil), p.bytes...), pointers: p.pointers}
-		l.run(kernel, s[0]*ceil(s[2], scanChannels), 128, q.u32(s[1], s[2], states, from, chunk))
+		blocks := s[0] * ceil(s[2], scanChannels)
+		x := l.run(kernel, blocks, 128, q.u32(s[1], s[2], states, from, chunk)).does("block", blocks).does("time", blocks*s[1]).moves(moved)
+		if again {
+			const part = 8 // steps of kernels/scan.cu
+			c := min(chunk, s[1])
+			x.does("again", blocks*ceil(s[1], c)*stairs(c, part))
+		}
 	}
 }
 
@@ -24,7 +32,7 @@ func (l *lowering) selectiveScan(n *graph.Node, op graph.SelectiveScan) {
 	for _, v := range append(n.In[:6:6], n.Out...) {
 		p.ptr(l.at(v))
 	}
-	l.scan("selective_scan", n.In[0], n.In[2], op.Chunk, p)
+	l.scan("selective_scan", n.In[0], n.In[2], op.Chunk, false, traffic(n.In...)+traffic(n.Out...), p)
 }
 
 func (l *lowering) selectiveScanGrad(n *graph.Node, op graph.SelectiveScan) {
@@ -54,7 +62,7 @@ func (l *lowering) selectiveScanGrad(n *graph.Node, op graph.SelectiveScan) {
 	for _, at := range partial {
 		p.ptr(at)
 	}
-	l.scan("selective_scan_grad", u, a, op.Chunk, p)
+	l.scan("selective_scan_grad", u, a, op.Chunk, true, traffic(n.In...)+traffic(n.Out...), p)
 	for _, s := range sums {
 		if s.rows > 1 {
 			l.reduceColumns("sum_", graph.F32, partial[s.out], l.at(n.Out[s.out]), s.outer, s.rows, s.cols, 1)

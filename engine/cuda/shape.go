@@ -81,11 +81,11 @@ func (l *lowering) concat(n *graph.Node, op graph.Concat) {
 // clear writes zeros.
 func (l *lowering) clear(at address, bytes int64) {
 	words := ceil(bytes, 4)
-	l.run("fill", int(ceil(words, 1024)), 256, new(params).ptr(at).u64(uint64(words)).f32(0))
+	l.run("fill", int(ceil(words, 1024)), 256, new(params).ptr(at).u64(uint64(words)).f32(0)).does("block", int(ceil(words, 1024))).does("warp", int(ceil(words, 128)))
 }
 
 func (l *lowering) constant(n *graph.Node, op graph.Constant) {
-	l.run("fill", 1, 256, new(params).ptr(l.at(n.Out[0])).u64(1).f32(op.V))
+	l.run("fill", 1, 256, new(params).ptr(l.at(n.Out[0])).u64(1).f32(op.V)).does("block", 1).does("warp", 1)
 }
 
 // assign writes or adds to a state.
@@ -93,7 +93,8 @@ func (l *lowering) assign(n *graph.Node, op graph.Assign) {
 	s, v := n.In[0], n.In[1]
 	if op.Round.Mode == graph.Stochastic {
 		p := new(params).ptr(l.at(s)).ptr(l.at(v)).ptr(l.at(n.In[2])).u64(uint64(s.Shape().Elems()))
-		l.run("accumulate_"+v.DType().String(), int(ceil(s.Shape().Elems(), 1024)), 256, p.u32(flag(op.Add), int(op.Round.Stream)).u64(op.Round.Seed))
+		p.u32(flag(op.Add), int(op.Round.Stream)).u64(op.Round.Seed)
+		l.run("accumulate_"+v.DType().String(), int(ceil(s.Shape().Elems(), 1024)), 256, p).does("warp", int(ceil(s.Shape().Elems(), 128)))
 		return
 	}
 	b := copyBody(s.DType())

@@ -113,6 +113,6 @@ func compileDeep(t *testing.T, layers int) {
 	} {
 		s.clip, s.acc = c.clip, c.acc
 		p, _ := s.compile(t, c.o)
-		plan.New(p, plan.OnCard(card), plan.Run{Settings: plan.Settings{MicroBatch: s.batch, Accumulation: s.acc, Precision: device.FP32}})
+		plan.New(p, plan.OnCard(card, nil), plan.Run{Settings: plan.Settings{MicroBatch: s.batch, Accumulation: s.acc, Precision: device.FP32}})
 	}
 }

@@ -22,7 +22,7 @@ func planner(m hf.NeoX, t int, target plan.Target) *plan.Planner {
 }
 
 func TestRefusesProductionOnT4(t *testing.T) {
-	p := planner(production(), 1024, plan.OnCard(card(t, "T4")))
+	p := planner(production(), 1024, onCard(t, "T4"))
 	start := time.Now()
 	_, err := p.Check(plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: device.FP32})
 	var no *plan.DoesNotFit
@@ -43,7 +43,7 @@ func TestRefusesProductionOnT4(t *testing.T) {
 // The presets' searches are done while a person watches: a second.
 func TestFitProduction(t *testing.T) {
 	for _, name := range []string{"A100-40GB", "H100", "L4"} {
-		p := planner(production(), 1024, plan.OnCard(card(t, name)))
+		p := planner(production(), 1024, onCard(t, name))
 		start := time.Now()
 		c, err := p.Fit(plan.Search{Effective: 32, Precisions: []device.Precision{device.BF16, device.FP32}})
 		t.Logf("%s: %v, %d compiled", name, time.Since(start), p.Compiled)

@@ -16,7 +16,7 @@ import (
 // names them only where nothing that keeps the bits is enough, or beside it.
 func TestGradientsAreARung(t *testing.T) {
 	m := hf.NeoX{Vocab: 4000, D: 256, Layers: 2, Heads: 4, FF: 1024, MaxPositions: 64, RotaryPct: .25, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, InitStd: .02}
-	target := plan.OnCard(card(t, "T4"))
+	target := onCard(t, "T4")
 	s := plan.Settings{MicroBatch: 1, Accumulation: 4, Precision: device.FP32}
 	compile := compiler(m, 32, engine.CUDA)
 	rungs, err := planner(m, 32, target).Ladder(s)
@@ -76,7 +76,7 @@ func TestGradientsAreARung(t *testing.T) {
 // unless a loss scale has to know of overflows first.
 func TestClippingIsARung(t *testing.T) {
 	m := hf.NeoX{Vocab: 4000, D: 256, Layers: 4, Heads: 4, FF: 1024, MaxPositions: 64, RotaryPct: .25, RotaryBase: 10000, Activation: "relu", Eps: 1e-5, InitStd: .02}
-	target := plan.OnCard(card(t, "T4"))
+	target := onCard(t, "T4")
 	for _, c := range []struct {
 		precision           device.Precision
 		micro, rows         int

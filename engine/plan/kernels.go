@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/tiling"
 )
@@ -17,6 +18,8 @@ type Kernels struct {
 	FullRate   device.Rate `json:"-"`                    // the same, of F32 operands
 	RowTraffic float64     `json:"row_bytes_per_second"` // of norms, softmax and the loss
 	Clock      float64     `json:"-"`                    // in Hz, where kernels were counted for the card; else 0
+	// Lower gives the kernels of nodes.
+	Lower engine.Lower `json:"-"`
 }
 
 // The work of a card's attention. It recomputes the scores in both kernels of its

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/nn/hf"
@@ -43,7 +44,7 @@ func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 			if err != nil {
 				return nil, err
 			}
-			o.Price = plan.CardSpeed(c, s.Precision).Seconds
+			o.Price = plan.CardSpeed(c, s.Precision, backend.Lower(c)).Seconds
 		}
 		switch s.Precision {
 		case device.BF16:

@@ -18,7 +18,7 @@ type crossing struct {
 	used, exposed, optimizer float64 // seconds of an update: the bus is in use, the device waits, it waits in the optimizer's own function
 
 	// Of the function that is followed:
-	at      launch
+	at      operation
 	now     float64
 	in, out float64                 // when each way of the bus is free
 	done    map[*graph.Node]float64 // when each node is
@@ -27,7 +27,7 @@ type crossing struct {
 }
 
 // begin is at the first node of a function.
-func (c *crossing) begin(l launch) {
+func (c *crossing) begin(l operation) {
 	if c.at.function != l.function {
 		c.end()
 		*c = crossing{speed: c.speed, used: c.used, exposed: c.exposed, optimizer: c.optimizer, at: l, done: map[*graph.Node]float64{}}
@@ -48,8 +48,8 @@ func (c *crossing) end() {
 	c.ways = [2]float64{}
 }
 
-// transfers reports whether a launch is a copy, and follows it.
-func (c *crossing) transfers(l launch) bool {
+// transfers reports whether an operation is a copy, and follows it.
+func (c *crossing) transfers(l operation) bool {
 	c.begin(l)
 	in, out := graph.Transferred(l.node)
 	if in+out == 0 {
@@ -68,8 +68,8 @@ func (c *crossing) transfers(l launch) bool {
 	return true
 }
 
-// compute follows a launch that takes some seconds.
-func (c *crossing) compute(l launch, seconds float64) {
+// compute follows one that takes some seconds.
+func (c *crossing) compute(l operation, seconds float64) {
 	for _, v := range l.node.In {
 		if n := graph.Storage(v).Node; n != nil {
 			if _, ok := n.Op.(graph.Fetch); ok {

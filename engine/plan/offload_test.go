@@ -15,7 +15,7 @@ import (
 )
 
 func offloading(t *testing.T, o plan.Offload, auto bool, hostMemory int64) *plan.Planner {
-	target := plan.OnCard(card(t, "T4"))
+	target := onCard(t, "T4")
 	target.HostMemory = hostMemory
 	p := planner(production(), 1024, target)
 	p.Offload, p.AutoOffload = o, auto
@@ -96,7 +96,7 @@ func TestOffloadIsChosen(t *testing.T) {
 	if err != nil || r.Run.Settings.Offload != plan.OffloadOptimizer {
 		t.Fatalf("auto took %v (%v)", r.Run.Settings, err)
 	}
-	small := planner(production(), 64, plan.OnCard(card(t, "A100-80GB")))
+	small := planner(production(), 64, onCard(t, "A100-80GB"))
 	small.Offload, small.AutoOffload = plan.OffloadAll, true
 	s := productionOnT4
 	s.MicroBatch = 1
@@ -127,7 +127,7 @@ func TestRefusalPromisesWhatIsPlanned(t *testing.T) {
 		{plan.OffloadActivations, 64, 6 << 30, 2 << 30},
 		{plan.OffloadAll, 64, 5 << 30, 4 << 30},
 	} {
-		p := planner(small, 1024, plan.OnCard(card(t, "T4")))
+		p := planner(small, 1024, onCard(t, "T4"))
 		p.Offload, p.Target.HostMemory, p.Target.Budget = c.offload, c.host, c.budget
 		s := productionOnT4
 		s.MicroBatch, s.Accumulation = c.rows, 1
@@ -170,7 +170,7 @@ func TestOffloadActivationsOfProduction(t *testing.T) {
 	half := production()
 	half.Layers = 12
 	with := func(hostMemory int64) *plan.Planner {
-		p := planner(half, 1024, plan.OnCard(card(t, "T4")))
+		p := planner(half, 1024, onCard(t, "T4"))
 		p.Offload, p.Target.HostMemory = plan.OffloadActivations, hostMemory
 		return p
 	}

@@ -13,7 +13,7 @@ import (
 type OpRow struct {
 	Op       string  `json:"op"`
 	Runs     float64 `json:"runs"`
-	Roofline float64 `json:"roofline_seconds"` // as [Predict] has it
+	Roofline float64 `json:"roofline_seconds"` // by its cost alone
 	Limit    string  `json:"limit"`
 	Pipes
 }
@@ -24,26 +24,20 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 	by := map[string]*OpRow{}
 	names := &Profile{Shapes: shapes}
 	bus := crossing{speed: s}
-	for r := range launches(p, accumulation) {
+	for r := range s.operations(p, accumulation) {
 		if bus.transfers(r) {
 			continue
 		}
-		bus.compute(r, s.Seconds(r.node))
+		bus.compute(r, r.pipes.Total)
 		name := names.name(r.node)
 		row := by[name]
 		if row == nil {
 			row = &OpRow{Op: name}
 			by[name] = row
 		}
-		pipes, shared := s.Pipes(r.node), s.shared(r.before, r.node)
-		pipes.Launch -= shared
-		pipes.Total -= shared
-		if pipes.Counted > 0 {
-			pipes.Counted -= shared
-		}
 		row.Runs += r.times
-		row.Roofline += r.times * (s.Seconds(r.node) - shared)
-		row.add(pipes, r.times)
+		row.Roofline += r.times * r.roofline
+		row.add(r.pipes, r.times)
 	}
 	var rows []OpRow
 	if bus.end(); bus.exposed > 0 {

@@ -14,7 +14,7 @@ import (
 // two (engine/cuda/optimizer.go); a processor does each parameter by itself, and Adafactor
 // takes several launches for each.
 func TestOptimizerLaunches(t *testing.T) {
-	card := plan.CardSpeed(card(t, "T4"), device.FP32)
+	card := onCard(t, "T4").Speed(device.FP32)
 	for _, c := range []struct {
 		rule  engine.Rule
 		speed plan.Speed

@@ -5,46 +5,47 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/counts"
 )
+
+// node is an operation on inputs.
+func node(op graph.Op, types ...graph.Type) *graph.Node {
+	b := graph.NewBuilder("f")
+	var in []*graph.Value
+	for _, typ := range types {
+		in = append(in, b.Input(string(rune('a'+len(in))), typ))
+	}
+	return b.Emit(op, in...)[0].Node
+}
+
+func near(t *testing.T, what string, have, want float64) {
+	t.Helper()
+	if math.Abs(have-want) > .01*want {
+		t.Errorf("%s: %g, want %g", what, have, want)
+	}
+}
 
 // What a T4's kernels take follows from their counts, computed here by hand.
 func TestPipesOfT4(t *testing.T) {
-	card, err := device.Lookup("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := plan.CardSpeed(card, device.FP16)
-	node := func(op graph.Op, types ...graph.Type) *graph.Node {
-		b := graph.NewBuilder("f")
-		var in []*graph.Value
-		for _, typ := range types {
-			in = append(in, b.Input(string(rune('a'+len(in))), typ))
-		}
-		return b.Emit(op, in...)[0].Node
-	}
-	near := func(what string, have, want float64) {
-		if math.Abs(have-want) > .01*want {
-			t.Errorf("%s: %g, want %g", what, have, want)
-		}
-	}
+	s := onCard(t, "T4").Speed(device.FP16)
 	f16 := func(dims ...int) graph.Type { return graph.T(graph.F16, dims...) }
 
 	// 4096^3 at the specified 65 TFLOP/s on the tensor cores, and at 24 under 70 W.
 	p := s.Pipes(node(graph.MatMul{}, f16(4096, 4096), f16(4096, 4096)))
 	flops := 2.0 * 4096 * 4096 * 4096
 	tiles := 32. * 32
-	near("tensor cores", p.Tensor, flops/65e12*(26*40)/tiles) // 26 tiles are the most of a multiprocessor
-	near("power", p.Power, flops/24e12)
-	if p.Limit() != "power" || p.Total < p.Power || p.Counted != p.Total {
+	near(t, "tensor cores", p.Tensor, flops/65e12*(26*40)/tiles) // 26 tiles are the most of a multiprocessor
+	near(t, "power", p.Power, flops/24e12)
+	if p.Limit() != "power" || p.Total < p.Power || p.Counted != p.Total || p.Launches != 1 {
 		t.Errorf("a large product is limited by %s: %+v", p.Limit(), p)
 	}
 
-	// Rows that 16-byte loads cannot read cost more than the roofline says.
-	ragged := node(graph.MatMul{}, f16(4096, 50257), f16(50257, 1536))
-	if q := s.Pipes(ragged); q.Total < 1.5*s.Seconds(ragged) || q.Limit() != "L2" {
-		t.Errorf("ragged rows take %g s, limited by %s; the roofline says %g", q.Total, q.Limit(), s.Seconds(ragged))
+	// Rows that 16-byte loads cannot read cost more than those that they can.
+	ragged := s.Pipes(node(graph.MatMul{}, f16(4096, 50257), f16(50257, 1536)))
+	if whole := s.Pipes(node(graph.MatMul{}, f16(4096, 50264), f16(50264, 1536))); ragged.Total < 1.5*whole.Total || ragged.Limit() == "power" {
+		t.Errorf("ragged rows take %g s, limited by %s; whole ones %g", ragged.Total, ragged.Limit(), whole.Total)
 	}
 
 	// A loop over large operands is limited by memory.
@@ -52,19 +53,52 @@ func TestPipesOfT4(t *testing.T) {
 	if q := s.Pipes(node(graph.Elementwise{Fn: graph.FnAdd}, x, x)); q.Limit() != "memory" {
 		t.Errorf("an addition is limited by %s: %+v", q.Limit(), q)
 	} else {
-		near("an addition", q.Total, 3*2*(1<<24)/s.Bandwidth+s.Launch)
+		near(t, "an addition", q.Total, 3*2*(1<<24)/s.Bandwidth+s.Launch)
 	}
 
-	// What was not counted is priced by the roofline, and marked so.
-	sum := node(graph.ArgMax{}, graph.T(graph.F32, 64, 4096))
-	if q := s.Pipes(sum); q.Counted != 0 || q.Total != s.Seconds(sum) {
-		t.Errorf("an operation without counts: %+v, the roofline says %g", q, s.Seconds(sum))
+	// A gradient of parameters is several kernels.
+	norm := s.Pipes(node(graph.LayerNormGrad{Eps: 1e-5}, f16(8192, 768), f16(8192, 768), graph.T(graph.F32, 768), graph.T(graph.F32, 8192), graph.T(graph.F32, 8192)))
+	if norm.Launches != 4 { // sums of columns in parts, those of the parts for both, rows
+		t.Errorf("the gradient of a norm is %g kernels, want 4", norm.Launches)
 	}
-	other, err := device.Lookup("a100-80")
-	if err != nil {
-		t.Fatal(err)
+}
+
+// Few blocks do not hide their latencies: of one block the time is that which it takes alone.
+func TestLatency(t *testing.T) {
+	s := onCard(t, "T4").Speed(device.FP16)
+	step, _ := counts.Of("gemm_128_nn_f16 step")
+	tile, _ := counts.Of("gemm_128_nn_f16 tile")
+	of := func(blocks int) float64 {
+		l := engine.Launch{Kernel: "gemm_128_nn_f16", Blocks: blocks, Threads: 128, Bytes: 1, Work: []counts.Units{
+			{Of: "gemm_128_nn_f16 step", N: float64(100 * blocks)}, {Of: "gemm_128_nn_f16 tile", N: float64(blocks)},
+		}}
+		return s.Launched(l).Total - s.Launch
 	}
-	if q := plan.CardSpeed(other, device.FP16).Pipes(ragged); q.Counted != 0 {
-		t.Errorf("nothing was counted for an A100: %+v", q)
+	first, _ := counts.Of(counts.Blocks("gemm_128_nn_f16"))
+	near(t, "one block", of(1), (100*step.Alone+tile.Alone+first.Alone)/s.Kernels.Clock)
+	r, ok := counts.Needs("gemm_128_nn_f16")
+	if !ok {
+		t.Fatal("what the kernel takes is not known")
+	}
+	resident, _ := r.Blocks()
+	if resident != 2 {
+		t.Errorf("a multiprocessor holds %d blocks of the kernel, want 2", resident)
+	}
+	// A block on each multiprocessor takes no longer than one of all. What several take is
+	// the pipe's, and twice as much twice as long.
+	sms := s.Kernels.SMs
+	near(t, "a block for each multiprocessor", of(sms), of(1))
+	near(t, "more rounds", of(8*sms*resident), 2*of(4*sms*resident))
+	if one, two := of(sms), of(sms*resident); two > 1.9*one {
+		t.Errorf("two blocks on a multiprocessor take %g s, one %g: they hide nothing", two, one)
+	}
+}
+
+// Cards without counts have the roofline.
+func TestUncounted(t *testing.T) {
+	n := node(graph.MatMul{}, graph.T(graph.F16, 4096, 4096), graph.T(graph.F16, 4096, 4096))
+	s := onCard(t, "a100-80").Speed(device.FP16)
+	if q := s.Pipes(n); q.Counted != 0 || q.Total != s.Seconds(n) || q.Total <= 0 {
+		t.Errorf("nothing was counted for an A100: %+v, the roofline says %g", q, s.Seconds(n))
 	}
 }

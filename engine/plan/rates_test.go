@@ -46,7 +46,7 @@ func TestPeakIsNamed(t *testing.T) {
 			t.Errorf("%s: a rate is above the peak: %+v", c.p, s)
 		}
 	}
-	if s := plan.CardSpeed(card(t, "T4"), device.FP16); s.PeakName != "specified fp16 peak" {
+	if s := onCard(t, "T4").Speed(device.FP16); s.PeakName != "specified fp16 peak" {
 		t.Errorf("a T4's peak is called %q", s.PeakName)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
@@ -20,6 +21,13 @@ func card(t testing.TB, name string) *device.Card {
 	return c
 }
 
+// onCard is a card of the table with snug's kernels.
+func onCard(t testing.TB, name string) plan.Target {
+	t.Helper()
+	c := card(t, name)
+	return plan.OnCard(c, backend.Lower(c))
+}
+
 // The guide's production model in float32 as the guide runs it: known numbers.
 func TestProductionOnT4(t *testing.T) {
 	s := plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: device.FP32, CEChunk: 1024}
@@ -27,7 +35,7 @@ func TestProductionOnT4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := plan.New(p, plan.OnCard(card(t, "T4")), plan.Run{Settings: s, Tokens: 4 * 1024})
+	r := plan.New(p, onCard(t, "T4"), plan.Run{Settings: s, Tokens: 4 * 1024})
 	t.Logf("\n%v", r)
 	if r.Parameters != 1_414_455_296 || r.Trained != r.Parameters {
 		t.Errorf("%d parameters, %d trained, want 1,414,455,296", r.Parameters, r.Trained)
@@ -62,7 +70,7 @@ func TestComponentsAddUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, target := range []plan.Target{plan.OnCard(card(t, "L4")), plan.OnHost(device.DetectHost(), plan.Rates{})} {
+		for _, target := range []plan.Target{onCard(t, "L4"), plan.OnHost(device.DetectHost(), plan.Rates{})} {
 			r := plan.New(p, target, plan.Run{Settings: s, Tokens: 96, Workspace: 12345, Staging: 678, Data: 90, Heap: 7})
 			var arena, all int64
 			for _, c := range r.Components {
@@ -97,7 +105,7 @@ func TestKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		by := map[string]int64{}
-		for _, c := range plan.New(p, plan.OnCard(card(t, "T4")), plan.Run{Settings: s}).Components {
+		for _, c := range plan.New(p, onCard(t, "T4"), plan.Run{Settings: s}).Components {
 			by[c.Name] += c.Bytes
 		}
 		return by

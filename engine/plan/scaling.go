@@ -36,9 +36,9 @@ type Work struct {
 	// Fast means that each process adds up its own micro-batches, and sums are exchanged alone, Tree that it
 	// does so in main memory, as a tree.
 	Fast, Tree bool
-	// Ranged means that Micro and Optimizer are the best end of a card's range, see
-	// [CardReached].
-	Ranged bool
+	// Reached is the share of Micro's and Optimizer's speed that the other end of a card's range
+	// has, see [CardReached]; 0: there is no range.
+	Reached float64
 }
 
 // Of a network's rate, processes reach at most what Ethernet's frames leave of it (1448
@@ -317,9 +317,9 @@ type Engine struct {
 func ranged(name string, w Work, at func(Work, conditions) UpdateTime) Engine {
 	e := Engine{Name: name, Best: at(w, fastest), Least: at(w, slowest)}
 	e.EfficiencyLeast, e.EfficiencyBest = e.Least.Efficiency, e.Best.Efficiency
-	if w.Ranged {
+	if w.Reached > 0 {
 		slow, quick := slowest, fastest
-		slow.compute, quick.compute = CardReached, CardReached
+		slow.compute, quick.compute = w.Reached, w.Reached
 		e.Least = at(w, slow)
 		e.EfficiencyBest = max(e.EfficiencyBest, at(w, quick).Efficiency)
 	}
@@ -331,6 +331,14 @@ func (c Cluster) Mesh(w Work) Engine { return ranged("snug (TCP, main memory)", 
 
 // NCCL is that from card to card, where each rank adds up its own micro-batches.
 func (c Cluster) NCCL(w Work) Engine { return ranged("NCCL (fast sums)", w, c.nccl) }
+
+// reached is the share of the best end that the other end of a card's range has.
+func (r *Report) reached() float64 {
+	if r.Time.Slow == nil {
+		return 0
+	}
+	return CardReached(r.Run.Settings.Precision)
+}
 
 // Scaling is what several processes make of a plan.
 type Scaling struct {
@@ -386,7 +394,7 @@ func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
 // exchanged, and wire are the bytes sent for a byte of them.
 func (r *Report) Work(buckets []int64, wire float64, ranks int) Work {
 	w := Work{Optimizer: r.Time.Optimizer, MicroBatches: max(1, r.Run.Settings.Accumulation), Buckets: buckets,
-		Scatter: wire, Gather: wire, Memory: HostMemory, Ranged: r.Time.Slow != nil}
+		Scatter: wire, Gather: wire, Memory: HostMemory, Reached: r.reached()}
 	w.Micro = (r.Time.Update - r.Time.Optimizer) / float64((w.MicroBatches+ranks-1)/ranks)
 	if r.Target.Card == nil {
 		w.Memory = r.Speed.Bandwidth

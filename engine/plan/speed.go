@@ -30,9 +30,10 @@ type Speed struct {
 	Kernels *Kernels `json:"kernels,omitempty"`
 }
 
-// GPULaunch is the time that a kernel takes in addition to its work when a captured graph
-// launches it, in seconds: a stated assumption. A T4 takes 2.7 microseconds at the least.
-const GPULaunch = 3e-6
+// GPULaunch is the time between two kernels that a captured graph launches one after the
+// other, in seconds, by the best public figures (docs/gpu.md): 3.4 microseconds for each
+// kernel of 2.9 on a V100. None is known for a T4, whose streams take 2.7 for a launch.
+const GPULaunch = 0.5e-6
 
 // CardAttention is the share of large matmuls' speed that attention is taken
 // to reach on a card: a stated assumption. On Turing the exponentials and the
@@ -41,8 +42,8 @@ const CardAttention = 0.5
 
 // CardSpeed is what is known of a card that computes in p: measurements in
 // public where there are any, else shares of the specification (see
-// [device.Card.Products]).
-func CardSpeed(c *device.Card, p device.Precision) Speed {
+// [device.Card.Products]). lower gives its kernels; nil: they are not known.
+func CardSpeed(c *device.Card, p device.Precision, lower engine.Lower) Speed {
 	const full = device.FP32
 	half := p
 	if p != device.FP16 && p != device.BF16 && p != device.TF32 {
@@ -56,7 +57,7 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	s.Bandwidth, streams = c.Streaming()
 	link := HostLink(c).Bandwidth
 	s.HostIn, s.HostOut = cmp.Or(c.HostIn, link), cmp.Or(c.HostOut, link)
-	s.Kernels = &Kernels{SMs: c.SMs, HalfRate: c.Rate(half), FullRate: c.Rate(full), RowTraffic: c.RowStreaming()}
+	s.Kernels = &Kernels{SMs: c.SMs, HalfRate: c.Rate(half), FullRate: c.Rate(full), RowTraffic: c.RowStreaming(), Lower: lower}
 	if c.Capability.Major == 7 && c.Capability.Minor == 5 {
 		const lanes = 64 // of float32 in a multiprocessor
 		s.Kernels.Clock = c.FP32.Peak / (2 * lanes * float64(c.SMs))
@@ -84,8 +85,18 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 	if in, out := graph.Transferred(n); in+out > 0 {
 		return over(float64(in), s.HostIn) + over(float64(out), s.HostOut) + s.Launch
 	}
-	return s.cost(n, n.Cost()).total()
+	if list, ok := s.lower([]*graph.Node{n}); ok {
+		var sum float64
+		for _, l := range list {
+			sum += s.Launched(l).Total
+		}
+		return sum
+	}
+	return s.roofline(n)
 }
+
+// roofline prices a node by its cost alone.
+func (s Speed) roofline(n *graph.Node) float64 { return s.cost(n, n.Cost()).total() }
 
 // nodeTime is what each resource takes for one node, in seconds: of those that
 // work at the same time the longest decides, passes are the kernels after it.
@@ -155,7 +166,7 @@ type Timing struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Slow is an update on a card of which [Speed] reaches no more than [CardReached].
+// Slow is an update on a card that reaches no more than [CardReached] of [Speed].
 type Slow struct {
 	Update   float64 `json:"update_seconds"`
 	Run      float64 `json:"run_seconds,omitempty"`
@@ -166,9 +177,14 @@ type Slow struct {
 }
 
 // CardReached is the least that public training runs with PyTorch on a T4 reached of
-// the speed predicted here: 0.43 with attention written by hand, 0.55 to 0.85 with
-// fused kernels (docs/measurements.md). No card has been measured with snug.
-const CardReached = 0.42
+// the speed predicted here (docs/measurements.md): in fp16 0.39 with attention written by
+// hand, 0.53 to 0.79 with fused kernels; in fp32 0.75. No card has been measured with snug.
+func CardReached(p device.Precision) float64 {
+	if p == device.FP32 {
+		return 0.74
+	}
+	return 0.39
+}
 
 // Unmeasured is the note of a card's range.
 const Unmeasured = "predicted, not measured"
@@ -183,22 +199,24 @@ func (t Timing) Rate() (best, least float64) {
 	return t.Examples, slow.Examples
 }
 
-// ranged completes what is predicted for a card.
-func (t *Timing) ranged() {
-	t.Slow = &Slow{Update: t.Update / CardReached, Tokens: t.Tokens * CardReached, Examples: t.Examples * CardReached, MFU: t.MFU * CardReached}
+// ranged completes what is predicted for a card, whose runs reached a share of it.
+func (t *Timing) ranged(share float64) {
+	t.Slow = &Slow{Update: t.Update / share, Tokens: t.Tokens * share, Examples: t.Examples * share, MFU: t.MFU * share}
 	t.Note = Unmeasured
 }
 
-// launch is an operation of an update and how often it runs.
-type launch struct {
-	function     string
-	node, before *graph.Node // before: what its function runs before it
-	times        float64
+// operation is a node of an update, how often it runs and what it takes each time.
+type operation struct {
+	function string
+	node     *graph.Node
+	times    float64
+	pipes    Pipes
+	roofline float64 // what it would take by its cost alone
 }
 
-// launches are the operations of an update that do something.
-func launches(p *engine.Program, accumulation int) iter.Seq[launch] {
-	return func(yield func(launch) bool) {
+// operations are the nodes of an update that do something.
+func (s Speed) operations(p *engine.Program, accumulation int) iter.Seq[operation] {
+	return func(yield func(operation) bool) {
 		for _, name := range []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate} {
 			fn := firstVariant(p, name)
 			if fn == nil {
@@ -208,18 +226,63 @@ func launches(p *engine.Program, accumulation int) iter.Seq[launch] {
 			if name == engine.FuncMicro {
 				times = float64(max(1, accumulation))
 			}
-			var before *graph.Node
-			for _, n := range fn.F.Nodes {
-				if graph.IsView(n.Op) {
-					continue
-				}
-				if !yield(launch{name, n, before, times}) {
+			for o := range s.nodes(fn) {
+				o.function, o.times = name, times
+				if !yield(o) {
 					return
 				}
-				before = n
 			}
 		}
 	}
+}
+
+// nodes are those of a function, which runs once.
+func (s Speed) nodes(f *engine.Func) iter.Seq[operation] {
+	return func(yield func(operation) bool) {
+		priced, ok := s.priced(f.F.Nodes)
+		var before *graph.Node
+		for _, n := range f.F.Nodes {
+			if graph.IsView(n.Op) {
+				continue
+			}
+			shared := s.shared(before, n)
+			o := operation{f.Name, n, 1, priced[n], s.roofline(n) - shared}
+			if !ok {
+				o.pipes = s.uncounted(n, shared)
+			}
+			if !yield(o) {
+				return
+			}
+			before = n
+		}
+	}
+}
+
+// priced is what the nodes of a function take by their kernels, where these are known. Nodes
+// share a kernel by their traffic.
+func (s Speed) priced(nodes []*graph.Node) (map[*graph.Node]Pipes, bool) {
+	list, ok := s.lower(nodes)
+	if !ok {
+		return nil, false
+	}
+	priced := map[*graph.Node]Pipes{}
+	for _, l := range list {
+		took := s.Launched(l)
+		of := append([]*graph.Node{l.Node}, l.Also...)
+		var all float64
+		for _, n := range of {
+			all += n.Cost().Bytes
+		}
+		for _, n := range of {
+			p, share := priced[n], 1.
+			if all > 0 {
+				share = n.Cost().Bytes / all
+			}
+			p.add(took, share)
+			priced[n] = p
+		}
+	}
+	return priced, true
 }
 
 // Predict is the time of an update: the micro-batches one after the other, shared by the
@@ -230,22 +293,19 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 	acc := float64(max(1, r.Settings.Accumulation))
 	ranks := max(1, r.Ranks)
 	bus := crossing{speed: s}
-	for l := range launches(p, (max(1, r.Settings.Accumulation)+ranks-1)/ranks) {
-		c := l.node.Cost()
-		nt := s.cost(l.node, c)
-		nt.launch -= s.shared(l.before, l.node)
+	for l := range s.operations(p, (max(1, r.Settings.Accumulation)+ranks-1)/ranks) {
 		if bus.transfers(l) {
 			continue
 		}
-		bus.compute(l, nt.total())
-		sec := l.times * nt.total()
+		bus.compute(l, l.pipes.Total)
+		sec := l.times * l.pipes.Total
 		t.Update += sec
 		if l.node.Clone {
 			t.Recompute += sec
 		} else {
-			t.Model += l.times * c.MatrixFLOPs
+			t.Model += l.times * l.node.Cost().MatrixFLOPs
 		}
-		if nt.matmuls >= max(nt.vector, nt.traffic, nt.passes) {
+		if l.pipes.multiplies() {
 			t.Bound += sec
 		}
 		if l.function == engine.FuncUpdate {
@@ -261,7 +321,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 		t.Examples = acc * float64(r.Settings.MicroBatch) / t.Update
 		t.MFU = over(t.Model/t.Update, s.Peak)
 		if s.Kernels != nil {
-			t.ranged()
+			t.ranged(CardReached(r.Settings.Precision))
 		}
 	}
 	return t
@@ -285,15 +345,8 @@ func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 
 // Function is the time that a function takes once.
 func (s Speed) Function(f *engine.Func) (seconds float64) {
-	var before *graph.Node
-	for _, n := range f.F.Nodes {
-		if graph.IsView(n.Op) {
-			continue
-		}
-		t := s.cost(n, n.Cost())
-		t.launch -= s.shared(before, n)
-		seconds += t.total()
-		before = n
+	for o := range s.nodes(f) {
+		seconds += o.pipes.Total
 	}
 	return seconds
 }

@@ -13,6 +13,8 @@ import (
 type Target struct {
 	Name string       `json:"name"`
 	Card *device.Card `json:"-"` // nil: the CPU
+	// Lower gives the card's kernels; nil: they are not known.
+	Lower engine.Lower `json:"-"`
 	// Traits are what programs for it are compiled with.
 	Traits engine.Traits `json:"-"`
 	// Memory is what there is, in bytes: the total that the card reports, or what
@@ -44,9 +46,9 @@ func (t Target) hostText() string {
 	return fmt.Sprintf("there are %s", size.Bytes(t.HostMemory))
 }
 
-// OnCard is a card.
-func OnCard(c *device.Card) Target {
-	return Target{Name: c.Name, Card: c, Traits: engine.CUDA, Memory: c.Usable}
+// OnCard is a card, with what gives its kernels (engine/backend.Lower).
+func OnCard(c *device.Card, lower engine.Lower) Target {
+	return Target{Name: c.Name, Card: c, Lower: lower, Traits: engine.CUDA, Memory: c.Usable}
 }
 
 // OnHost is the processor of h with the rates that [Calibrate] measured. Its
@@ -62,7 +64,7 @@ func OnHost(h device.Host, r Rates) Target {
 // Speed is the target's in precision p.
 func (t Target) Speed(p device.Precision) Speed {
 	if t.Card != nil {
-		return CardSpeed(t.Card, p)
+		return CardSpeed(t.Card, p, t.Lower)
 	}
 	return t.Rates.In(p)
 }

@@ -139,7 +139,7 @@ func (r *Report) time(s *strings.Builder) {
 		fmt.Fprintf(s, "  of %s, without what they exchange\n", size.Of(r.Run.Ranks, "process"))
 	}
 	if t.Slow != nil {
-		fmt.Fprintf(s, "  from the kernels as modeled, down to %.0f %% of their speed: the least that public PyTorch runs on a T4 reach of it\n", 100*CardReached)
+		fmt.Fprintf(s, "  from the kernels as modeled, down to %.0f %% of their speed: the least that public PyTorch runs on a T4 reach of it\n", 100*CardReached(r.Run.Settings.Precision))
 	}
 	if r.Speed.Source != "" {
 		s.WriteString("  " + r.Speed.Source + "\n")

@@ -79,7 +79,7 @@ func TestDifference(t *testing.T) {
 func TestLossChunk(t *testing.T) {
 	for _, c := range device.Cards() {
 		for _, p := range []device.Precision{device.FP32, device.FP16} {
-			s := CardSpeed(c, p)
+			s := CardSpeed(c, p, nil)
 			if s.Half == 0 {
 				continue
 			}

@@ -14,7 +14,7 @@ func TestSpeedOfTF32(t *testing.T) {
 	a100 := card(t, "A100")
 	full, _ := a100.MatmulRate(device.FP32)
 	rounded, _ := a100.MatmulRate(device.TF32)
-	s := plan.CardSpeed(a100, device.TF32)
+	s := plan.CardSpeed(a100, device.TF32, nil)
 	if s.Half != rounded || s.Full != full || s.Peak != a100.TF32.Peak || s.PeakName != "specified tf32 peak" {
 		t.Errorf("the speed is %+v", s)
 	}

@@ -1,7 +1,8 @@
 // Package counts is what kernels of engine/cuda do for a unit of their work: how many
 // warp instructions of each pipe, how often they use shared memory, how many sectors
-// of global memory they touch. The interpreter of PTX counted (tools/counts);
-// engine/plan prices it.
+// of global memory they touch, how long a block takes alone. The interpreter of PTX
+// counted (tools/counts). What a launch does is so many of some units: engine/cuda says
+// so where it launches, and engine/plan prices it.
 package counts
 
 import (
@@ -12,19 +13,23 @@ import (
 	"sync"
 )
 
-// Work is warp instructions by pipe, and the traffic that they cause.
+// Work is warp instructions by pipe, the traffic that they cause, and the time that they
+// take by themselves.
 type Work struct {
-	Tensor, FP32, Integer, XU float64 // instructions of the pipes
-	Other                     float64 // of all others: accesses, branches, barriers
-	Shared                    float64 // wavefronts of shared memory, of 128 bytes
-	Sectors                   float64 // of global memory, of 32 bytes
+	Tensor, FP32, FP64, Integer, XU float64 // instructions of the pipes
+	Other                           float64 // of all others: accesses, branches, barriers
+	Shared                          float64 // wavefronts of shared memory, of 128 bytes
+	Sectors                         float64 // of global memory, of 32 bytes
+	Bytes                           float64 // that have to move between the card's memory and caches that hold nothing for long
+	// Alone is clocks of blocks that have a multiprocessor to themselves, summed over blocks.
+	Alone float64
 }
 
 // Columns name the figures of a Work in the table.
-var Columns = []string{"tensor", "fp32", "integer", "xu", "other", "shared", "sectors"}
+var Columns = []string{"tensor", "fp32", "fp64", "integer", "xu", "other", "shared", "sectors", "bytes", "alone"}
 
-func (w *Work) figures() [7]*float64 {
-	return [...]*float64{&w.Tensor, &w.FP32, &w.Integer, &w.XU, &w.Other, &w.Shared, &w.Sectors}
+func (w *Work) figures() [10]*float64 {
+	return [...]*float64{&w.Tensor, &w.FP32, &w.FP64, &w.Integer, &w.XU, &w.Other, &w.Shared, &w.Sectors, &w.Bytes, &w.Alone}
 }
 
 // Plus is w and n times o.
@@ -37,7 +42,7 @@ func (w Work) Plus(n float64, o Work) Work {
 }
 
 // Issued is all instructions.
-func (w Work) Issued() float64 { return w.Tensor + w.FP32 + w.Integer + w.XU + w.Other }
+func (w Work) Issued() float64 { return w.Tensor + w.FP32 + w.FP64 + w.Integer + w.XU + w.Other }
 
 // Values are the figures in the order of Columns.
 func (w Work) Values() []float64 {
@@ -48,13 +53,53 @@ func (w Work) Values() []float64 {
 	return v
 }
 
+// Set sets the figures, in the order of Columns.
+func (w *Work) Set(values []float64) {
+	for i, f := range w.figures() {
+		*f = values[i]
+	}
+}
+
+// Units are N of a unit of work.
+type Units struct {
+	Of string
+	N  float64
+}
+
+// Blocks is the unit of which a launch has one for each block. It takes time alone and nothing else:
+// what a block takes whatever its other units are.
+func Blocks(kernel string) string { return kernel + " blocks" }
+
+// Sector is a unit that touches a sector of global memory and nothing else.
+const Sector = "sector"
+
 //go:embed sm_75.tsv
 var text string
 
-// Of is the work of one unit of a kind: "gemm_128_nn_f16 step".
+// Of is the work of a unit: "gemm_128_nn_f16 step".
 func Of(unit string) (Work, bool) {
+	if unit == Sector {
+		return Work{Sectors: 1}, true
+	}
 	w, ok := Table()[unit]
 	return w, ok
+}
+
+// Uncounted is a unit that is not in the table.
+type Uncounted string
+
+func (u Uncounted) Error() string { return fmt.Sprintf("there are no counts for %q", string(u)) }
+
+// Sum is the work of some units.
+func Sum(units []Units) (w Work, err error) {
+	for _, u := range units {
+		of, ok := Of(u.Of)
+		if !ok {
+			return w, Uncounted(u.Of)
+		}
+		w = w.Plus(u.N, of)
+	}
+	return w, nil
 }
 
 // Table is all of it, by unit.
@@ -75,17 +120,18 @@ func Parse(text string) (map[string]Work, error) {
 			continue
 		}
 		fields := strings.Split(line, "\t")
-		var w Work
-		figures := w.figures()
-		if len(fields) != 1+len(figures) {
-			return nil, fmt.Errorf("%q: want a unit and %d figures", line, len(figures))
+		if len(fields) != 1+len(Columns) {
+			return nil, fmt.Errorf("%q: want a unit and %d figures", line, len(Columns))
 		}
-		for i, f := range figures {
+		values := make([]float64, len(Columns))
+		for i := range values {
 			var err error
-			if *f, err = strconv.ParseFloat(fields[i+1], 64); err != nil {
+			if values[i], err = strconv.ParseFloat(fields[i+1], 64); err != nil {
 				return nil, fmt.Errorf("%q: %w", line, err)
 			}
 		}
+		var w Work
+		w.Set(values)
 		t[fields[0]] = w
 	}
 	return t, nil

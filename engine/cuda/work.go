@@ -1,0 +1,141 @@
+package cuda
+
+import (
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/kernels"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/counts"
+)
+
+// work is what a launch does, for a plan to price: so many units, each of which tools/counts
+// counted in the interpreter. Where it is launched is where that is known.
+type work struct {
+	units []counts.Units
+	bytes float64 // see [engine.Launch]
+	rows  bool
+	flops float64
+}
+
+// does says that the kernel does n of a unit of its own.
+func (x *launch) does(unit string, n int) *launch { return x.adds(x.kind+" "+unit, n) }
+
+// adds says that the kernel does n of a unit that others do too.
+func (x *launch) adds(unit string, n int) *launch {
+	if n != 0 {
+		x.work.units = append(x.work.units, counts.Units{Of: unit, N: float64(n)})
+	}
+	return x
+}
+
+// moves says what traffic with memory remains where caches serve the rest.
+func (x *launch) moves(bytes ...int64) *launch {
+	for _, b := range bytes {
+		x.work.bytes += float64(b)
+	}
+	return x
+}
+
+// overRows says that rows are gone over more than once.
+func (x *launch) overRows() { x.work.rows = true }
+
+// multiplies says how many FLOPs of matmuls there are.
+func (x *launch) multiplies(m, n, k int) *launch {
+	x.work.flops += 2 * float64(m) * float64(n) * float64(k)
+	return x
+}
+
+// warps are how many n threads are.
+func warps(n int) int { return ceil(n, 32) }
+
+// bodyWork is what the instructions of a body do for a warp in which each lane has width
+// neighbors, so many warps. whole says that the first is always a multiple of four.
+func (x *launch) bodyWork(b *graph.Body, width, warps int, whole bool) {
+	for _, s := range b.Instrs {
+		switch op := s.Op.(type) {
+		case graph.Dropout:
+			if whole { // four neighbors share a block of random numbers
+				x.adds("step dropout_four", warps*ceil(width, 4))
+			} else {
+				x.adds("step dropout_one", warps*width)
+			}
+		case graph.Elementwise:
+			x.adds("step "+op.Fn.String(), warps*width)
+		}
+		if s.DType.Half() {
+			x.adds("step round_"+s.DType.String(), warps*width)
+		}
+	}
+}
+
+// reads is an operand of which each lane unpacks n neighbors.
+func (x *launch) reads(d graph.DType, n, warps int) {
+	if d.Half() {
+		x.adds("step unpack_"+d.String(), warps*n)
+	}
+}
+
+// writes is a result of which each lane packs n neighbors.
+func (x *launch) writes(d graph.DType, n, warps int) {
+	if d.Half() {
+		x.adds("step pack_"+d.String(), warps*ceil(n, 2))
+	}
+}
+
+// Lower lowers nodes for a card of a compute capability and a number of multiprocessors;
+// nil: there are no kernels for it.
+func Lower(capability, sms int) engine.Lower {
+	target := kernels.Target(capability)
+	if target == 0 {
+		return nil
+	}
+	return func(nodes []*graph.Node) ([]engine.Launch, error) {
+		// Addresses are all the same: what can be done in place is, and everything is aligned.
+		l := &lowering{code: &code{target: target, sms: sms, sizesOnly: true}, place: func(*graph.Value) (address, error) { return address{}, nil }}
+		if err := l.nodes(nodes); err != nil {
+			return nil, err
+		}
+		return l.described(), nil
+	}
+}
+
+// Launches are those of a program's function, with the symbols of their kernels.
+func Launches(p *engine.Program, function string, capability, sms int) ([]engine.Launch, error) {
+	c, err := compile(p, kernels.Target(capability), sms, false)
+	if err != nil {
+		return nil, err
+	}
+	return (&lowering{code: c, launches: c.funcs[function]}).described(), nil
+}
+
+// described are the launches as a plan sees them.
+func (l *lowering) described() []engine.Launch {
+	var list []engine.Launch
+	for i := range l.launches {
+		x := &l.launches[i]
+		if x.copy != nil {
+			continue
+		}
+		list = append(list, engine.Launch{
+			Node: x.node, Also: x.also, Kernel: x.kind, Symbol: x.kernel, Blocks: int(x.grid[0]) * int(x.grid[1]) * int(x.grid[2]), Threads: int(x.block[0]),
+			Work: x.work.units, Bytes: x.work.bytes, Rows: x.work.rows, FLOPs: x.work.flops,
+		})
+	}
+	return list
+}
+
+// kindOf is the name of a kernel without the hash of a generated one.
+func (l *lowering) kindOf(kernel string) string {
+	const hash = len("_0123456789abcdef")
+	if l.generated[kernel] != "" {
+		return kernel[:len(kernel)-hash]
+	}
+	return kernel
+}
+
+// traffic is the size of values.
+func traffic(values ...*graph.Value) (bytes int64) {
+	for _, v := range values {
+		bytes += v.Type.Bytes()
+	}
+	return bytes
+}

@@ -1,0 +1,29 @@
+package engine
+
+import (
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/counts"
+)
+
+// Launch is a kernel that a card runs for a node of a program, with what it does: what
+// a plan needs to price it.
+type Launch struct {
+	Node *graph.Node
+	// Also are the nodes that it computes too: an optimizer steps several weights at once.
+	Also []*graph.Node
+	// Kernel is its name, without what tells generated ones apart; Symbol with that, where it was made.
+	Kernel, Symbol  string
+	Blocks, Threads int
+	Work            []counts.Units
+	// Bytes is its traffic with the card's memory where caches serve a part of what was counted;
+	// 0: they do not.
+	Bytes float64
+	// Rows marks what goes over rows more than once, as norms do.
+	Rows bool
+	// FLOPs are those of its matmul.
+	FLOPs float64
+}
+
+// Lower gives the launches of nodes of a function, which follow one another, on a card that need
+// not be there. Copies between card and host are left out.
+type Lower func(nodes []*graph.Node) ([]Launch, error)

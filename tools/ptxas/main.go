@@ -3,9 +3,9 @@
 // longest of each kind. A kernel that an assembler refuses, that spills registers or
 // uses local memory is an error:
 //
-//	go run ./tools/ptxas --ptxas PATH,PATH                        all of them
-//	go run ./tools/ptxas --ptxas PATH,PATH --doc docs/kernels.md  and write the table
-//	go run ./tools/ptxas --longest 0                              every generated kernel: an hour
+//	go run ./tools/ptxas --ptxas PATH,PATH          all of them
+//	go run ./tools/ptxas --ptxas PATH,PATH --write  and write the tables
+//	go run ./tools/ptxas --longest 0                every generated kernel: an hour
 //
 // Two versions are worth having, one of CUDA 12 and one of CUDA 13, whose drivers
 // contain the same assemblers: they disagree about some PTX. docs/kernels.md says
@@ -36,8 +36,11 @@ type options struct {
 	Longest  int      `help:"How many generated kernels of each kind: those with the longest texts; 0 for all." default:"3"`
 	Archs    []string `help:"Architectures (default: all)." placeholder:"SM"`
 	Parallel int      `help:"Assemblers at a time (default: one a processor)."`
-	Doc      string   `help:"Markdown file to write." placeholder:"FILE" type:"path" xor:"doc"`
-	Check    string   `help:"Markdown file to compare with what would be written; it must be of the same assemblers." placeholder:"FILE" type:"path" xor:"doc"`
+	Write    bool     `help:"Write the tables." xor:"tables"`
+	Check    bool     `help:"Compare the tables with what would be written; they must be of the same assemblers." xor:"tables"`
+	// What people read, and what plans are made with.
+	Doc       string `help:"Table of kernels in Markdown." default:"docs/kernels.md" type:"path"`
+	Resources string `help:"Table of what kernels take of a card of capability 7.5." default:"internal/counts/resources_sm_75.tsv" type:"path"`
 }
 
 func main() {
@@ -77,17 +80,30 @@ func (o *options) run(ctx context.Context) (err error) {
 		return bad
 	}
 	fmt.Println(summary(by, all))
-	if o.Doc == "" && o.Check == "" {
+	if !o.Write && !o.Check {
 		return nil
 	}
-	r, err := rows(all[by[len(by)-1].version], texts)
+	last := all[by[len(by)-1].version]
+	takes, err := resources(by, last, texts[0])
 	if err != nil {
 		return err
 	}
-	if o.Doc != "" {
-		return durable.Replace(o.Doc, []byte(markdown(by, r)))
+	r, err := rows(last, texts)
+	if err != nil {
+		return err
 	}
-	return o.compare(markdown(by, r))
+	does, err := longest(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct{ path, text string }{{o.Resources, takes}, {o.Doc, markdown(by, r) + doing(does)}} {
+		if o.Write {
+			err = errors.Join(err, durable.Replace(f.path, []byte(f.text)))
+		} else {
+			err = errors.Join(err, compare(f.path, f.text))
+		}
+	}
+	return err
 }
 
 // jobs are the kernels of all targets, packed, for all architectures and assemblers.
@@ -150,15 +166,15 @@ func summary(by []assembler, all map[string]assembled) string {
 	return strings.Join(lines, "\n")
 }
 
-// compare compares the table with the committed file.
-func (o *options) compare(want string) error {
-	have, err := regular.Read(o.Check, regular.Text)
+// compare compares a table with the committed file.
+func compare(path, want string) error {
+	have, err := regular.Read(path, regular.Text)
 	if err != nil {
 		return err
 	}
 	assembledBy := func(text string) string {
 		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "Assembled by ") {
+			if at := strings.Index(line, "ssembled by "); at >= 0 && at < 4 {
 				return strings.TrimSpace(line)
 			}
 		}
@@ -167,9 +183,9 @@ func (o *options) compare(want string) error {
 	switch {
 	case string(have) == want:
 	case assembledBy(string(have)) != assembledBy(want):
-		fmt.Printf("%s was not compared, it says: %s\n", o.Check, assembledBy(string(have)))
+		fmt.Printf("%s was not compared, it says: %s\n", path, assembledBy(string(have)))
 	default:
-		return fmt.Errorf("%s is out of date: write it by --doc", o.Check)
+		return fmt.Errorf("%s is out of date: write it by --write", path)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/counts"
 )
 
 // row is a group of kernels in the table: those that differ in formats alone, or in
@@ -74,34 +76,26 @@ func rows(of assembled, texts []map[string]string) ([]*row, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b *row) int { return cmp.Compare(a.name, b.name) }), nil
 }
 
-// occupancy is how many blocks of a kernel a multiprocessor of a T4 holds, and what
-// limits it.
-func occupancy(threads int, f figures) (blocks int, limit string) {
-	const (
-		warpsOfSM      = 32
-		blocksOfSM     = 16
-		sharedOfSM     = 64 << 10
-		schedulers     = 4
-		registersOfOne = 65536 / schedulers
-		registerUnit   = 256 // of a warp
-		sharedUnit     = 256
-	)
-	warps := up(threads, 32) / 32
-	blocks, limit = blocksOfSM, "blocks"
-	at := func(n int, what string) {
-		if n < blocks {
-			blocks, limit = n, what
+// resources are what each kernel for sm_75 takes, for plans: the most of those that a name stands for.
+func resources(by []assembler, of assembled, texts map[string]string) (string, error) {
+	most := map[string]counts.Resources{}
+	for name, f := range of[build{"sm_75", 75}] {
+		m := maxThreads.FindStringSubmatch(texts[name])
+		if m == nil {
+			return "", fmt.Errorf("kernel %s does not say how many threads it has: add __launch_bounds__", name)
 		}
+		r := most[kind(name)]
+		r.Threads, r.Registers, r.Shared = max(r.Threads, number(m[1])), max(r.Registers, f.registers), max(r.Shared, f.shared)
+		most[kind(name)] = r
 	}
-	at(warpsOfSM/warps, "threads")
-	at(registersOfOne/up(32*f.registers, registerUnit)*schedulers/warps, "registers")
-	if f.shared > 0 {
-		at(sharedOfSM/up(f.shared, sharedUnit), "shared memory")
+	var w strings.Builder
+	fmt.Fprintf(&w, "# Assembled by ptxas %s for sm_75 (tools/ptxas).\n# kernel\tthreads\tregisters\tshared bytes\n", by[len(by)-1].version)
+	for _, name := range slices.Sorted(maps.Keys(most)) {
+		r := most[name]
+		fmt.Fprintf(&w, "%s\t%d\t%d\t%d\n", name, r.Threads, r.Registers, r.Shared)
 	}
-	return blocks, limit
+	return w.String(), nil
 }
-
-func up(n, unit int) int { return (n + unit - 1) / unit * unit }
 
 // markdown is docs/kernels.md.
 func markdown(by []assembler, rows []*row) string {
@@ -117,8 +111,8 @@ presets and the conformance table with NVIDIA's ptxas: the code for sm_75 for sm
 and 89, that for sm_80 for sm_80, 86, 89, 90 and 120. No kernel spills registers or uses
 local memory on a card that is given it. No card is needed:
 
-    go run ./tools/ptxas --doc docs/kernels.md   # after a change of kernels
-    .ci/run kernels                              # compares, where a ptxas is found
+    go run ./tools/ptxas --write   # after a change of kernels
+    .ci/run kernels                # compares, where a ptxas is found
 
 Two versions of ptxas are used, one of CUDA 12 and one of CUDA 13, since drivers of
 either are in use and they disagree about some PTX. Both are Python packages; NVIDIA's
@@ -142,8 +136,9 @@ measured.
 	for _, r := range rows {
 		t4 := "| | | | | "
 		if r.t4.registers > 0 {
-			blocks, limit := occupancy(r.threads, r.t4)
-			t4 = fmt.Sprintf("| %d | %d | %d | %d | %s ", r.t4.registers, r.t4.shared, blocks, blocks*up(r.threads, 32)/32, limit)
+			takes := counts.Resources{Threads: r.threads, Registers: r.t4.registers, Shared: r.t4.shared}
+			blocks, limit := takes.Blocks()
+			t4 = fmt.Sprintf("| %d | %d | %d | %d | %s ", r.t4.registers, r.t4.shared, blocks, blocks*takes.Warps(), limit)
 		}
 		fmt.Fprintf(&w, "| %s | %d | %d %s| %d | %d |\n", r.name, r.kernels, r.threads, t4, r.registers["sm_80"], r.registers["sm_90"])
 	}

@@ -690,12 +690,30 @@ func (p *phaseOf) holds(dir *rundir.Dir) error {
 	return fmt.Errorf("%s is not the folder of the phase in %s: it is a link, or was replaced at this moment", dir.Path(), p.whole.path)
 }
 
-// lineage is that of the checkpoints of the phase.
-func (p *phaseOf) lineage() *checkpoint.Lineage {
-	if p == nil {
+// lineageOf is where the run comes from, which goes on from a checkpoint or is new (nil); nil: it
+// is no phase. One that is resumed by itself, in its own folder, stays the phase that it is.
+func (r *run) lineageOf(from *checkpoint.Checkpoint) (*checkpoint.Lineage, error) {
+	switch {
+	case r.phase != nil:
+		return &checkpoint.Lineage{Whole: r.phase.whole.id, From: r.phase.from}, nil
+	case from == nil || from.Manifest.Lineage == nil:
+		return nil, nil
+	}
+	l := from.Manifest.Lineage
+	for _, o := range l.From {
+		if _, err := o.Find(filepath.Dir(filepath.Clean(r.dir))); err != nil {
+			return nil, errors.Join(err, from.Close())
+		}
+	}
+	return l, nil
+}
+
+// origins are the checkpoints of other phases that the run is made of.
+func (r *run) origins() []checkpoint.Origin {
+	if r.lineage == nil {
 		return nil
 	}
-	return &checkpoint.Lineage{Whole: p.whole.id, From: p.from}
+	return r.lineage.From
 }
 
 // alive is an error where the phase with a name, below dir, has learned nothing.

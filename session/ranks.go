@@ -144,13 +144,9 @@ func (r *run) invite(yaml []byte) error {
 	if err != nil {
 		return err
 	}
-	var from []checkpoint.Origin
-	if r.phase != nil {
-		from = r.phase.from
-	}
 	record, _ := r.runner.Matmuls()
 	b, err := json.Marshal(invitation{
-		Version: Version(), Config: string(yaml), Dir: dir, Cache: cache, From: from, Settings: r.report.Run.Settings, Card: r.Card != nil, Rates: r.rates,
+		Version: Version(), Config: string(yaml), Dir: dir, Cache: cache, From: r.origins(), Settings: r.report.Run.Settings, Card: r.Card != nil, Rates: r.rates,
 		Program: r.planHash(), Matmuls: record, Arithmetic: r.arithmetic(r.runner.Arithmetic()), Until: r.Until,
 	})
 	if err != nil {

@@ -33,10 +33,11 @@ type run struct {
 	dir       string
 	phase     *phaseOf // whose run it is, in a folder of its name; nil: of none
 	started   time.Time
-	anew      bool     // the checkpoints that are there are those of a run that this one starts over
-	changed   []change // settings that are not those of the run that is resumed
-	onCards   bool     // gradients are exchanged from card to card
-	otherBits string   // means that a resumed run rounds differently from here on
+	lineage   *checkpoint.Lineage // of a phase, also of one that is resumed by itself
+	anew      bool                // the checkpoints that are there are those of a run that this one starts over
+	changed   []change            // settings that are not those of the run that is resumed
+	onCards   bool                // gradients are exchanged from card to card
+	otherBits string              // means that a resumed run rounds differently from here on
 	target    plan.Target
 	report    *plan.Report
 	program   *engine.Program
@@ -115,10 +116,11 @@ func (r *run) train() (err error) {
 	if err != nil {
 		return err
 	}
-	env := system.Env{Dir: r.store.Run(), Cache: r.Cache(r.dir), Position: position(from), Log: r.infof}
-	if r.phase != nil {
-		env.From = r.phase.from
+	if r.lineage, err = r.lineageOf(from); err != nil {
+		return err
 	}
+	r.ofPhase = r.lineage != nil
+	env := system.Env{Dir: r.store.Run(), Cache: r.Cache(r.dir), Position: position(from), From: r.origins(), Log: r.infof}
 	if r.data, err = r.Data(r.ctx, env); err != nil {
 		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
 	}
@@ -232,6 +234,8 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
+	case r.Fresh && r.phase == nil && c.Manifest.Lineage != nil:
+		return nil, errors.Join(usage("%s is a phase of the run in %s: start it over from there, with --phase", r.dir, filepath.Dir(filepath.Clean(r.dir))), c.Close())
 	case r.Fresh:
 		r.anew = true
 		return nil, c.Close()
@@ -345,7 +349,10 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	if err := r.begin(yaml); err != nil {
 		return err
 	}
-	job.Save.Run.Lineage = r.phase.lineage()
+	if r.phase != nil {
+		r.lineage.Whole = r.phase.whole.id // which has begun by now
+	}
+	job.Save.Run.Lineage = r.lineage
 	if err := r.store.Reserve(train.StagingBytes(r.program)); err != nil {
 		return err
 	}

@@ -206,8 +206,8 @@ func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
 			list = append(list, to)
 		}
 	}
-	for _, n := range slices.Compact([]int{leastFactor(s.MicroBatch), s.MicroBatch}) {
-		if n > 1 && (s.Recompute != pass.RecomputeSlices || s.Slices < n) {
+	for _, n := range slices.Compact([]int{leastFactor(s.MicroBatch), mostSlices(s.MicroBatch)}) {
+		if n > 1 && n <= MostSlices && (s.Recompute != pass.RecomputeSlices || s.Slices < n) {
 			s.Recompute, s.Slices, s.Budget = pass.RecomputeSlices, n, 0
 			list = append(list, s)
 		}

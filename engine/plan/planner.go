@@ -122,10 +122,15 @@ func (p *Planner) make(s Settings) (*planned, error) {
 		return p.slices(s)
 	case s.Offload.Has(OffloadActivations) && s.Budget == 0:
 		return p.away(s)
+	case s.Recompute == pass.RecomputeSlices && s.Slices > MostSlices:
+		return nil, graph.SettingError{
+			Key:     "training.checkpoint_slices",
+			Problem: fmt.Sprintf("%d parts make a program too long to compile: want at most %d", s.Slices, MostSlices),
+		}
 	case s.Recompute == pass.RecomputeSlices && s.MicroBatch%s.Slices != 0:
 		return nil, graph.SettingError{
 			Key:     "training.checkpoint_slices",
-			Problem: fmt.Sprintf("%d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, s.MicroBatch)),
+			Problem: fmt.Sprintf("%d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, min(s.MicroBatch, MostSlices))),
 		}
 	}
 	program, err := p.compile(s)
@@ -182,7 +187,7 @@ func (p *Planner) recomputed(s Settings) (*planned, error) {
 	s.Recompute, s.Budget = pass.RecomputeFull, 0
 	full, err := p.plan(s)
 	parts := leastFactor(s.MicroBatch)
-	if err != nil || full.report.Fits || room <= 0 || parts == 1 {
+	if err != nil || full.report.Fits || room <= 0 || parts == 1 || parts > MostSlices {
 		return full, err
 	}
 	s.Recompute, s.Slices = pass.RecomputeSlices, parts
@@ -202,10 +207,20 @@ func (p *Planner) recomputed(s Settings) (*planned, error) {
 	return p.plan(s)
 }
 
+// MostSlices bounds the parts of a micro-batch: the program has the operations of each, and its
+// compilation takes as long.
+const MostSlices = 256
+
+// mostSlices is in how many parts a micro-batch can be cut.
+func mostSlices(microBatch int) int {
+	d := divisors(microBatch, 1, MostSlices)
+	return d[len(d)-1]
+}
+
 // slices cuts the micro-batch in as few parts as fit, or in as many as there can be.
 func (p *Planner) slices(s Settings) (*planned, error) {
-	parts := divisors(s.MicroBatch, min(2, s.MicroBatch), s.MicroBatch)
-	s.Slices = s.MicroBatch
+	s.Slices = mostSlices(s.MicroBatch)
+	parts := divisors(s.MicroBatch, min(2, s.Slices), s.Slices)
 	best, err := p.plan(s)
 	if err != nil || !best.report.Fits {
 		return best, err

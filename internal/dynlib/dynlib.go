@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Load loads the library at path, or the one of that name that the loader finds. Its
@@ -21,8 +23,17 @@ func Load(path string) (handle uintptr, err error) { return open(path, purego.RT
 // own plug-ins.
 func LoadGlobal(path string) (handle uintptr, err error) { return open(path, purego.RTLD_GLOBAL) }
 
-// open is dlopen. Its error text belongs to the thread.
+// open is dlopen, which would wait for a writer at a FIFO. Its error text belongs to the thread.
 func open(path string, mode int) (uintptr, error) {
+	if strings.Contains(path, "/") {
+		f, err := regular.Open(path)
+		switch {
+		case err == nil:
+			_ = f.Close() // it was only looked at
+		case errors.Is(err, regular.ErrKind):
+			return 0, err
+		}
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return purego.Dlopen(path, purego.RTLD_NOW|mode)

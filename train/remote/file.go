@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
@@ -95,6 +96,9 @@ func copied(ctx context.Context, f io.Writer, src io.Reader, how PutOptions) err
 
 // permissions marks errors that need the user.
 func permissions(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return &PermanentError{err, "name a folder"}
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return &PermanentError{err, "the folder must be writable"}
 	}
@@ -108,7 +112,7 @@ func (r *fileRemote) Get(_ context.Context, key string, offset int64) (io.ReadCl
 	}
 	f, err := regular.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, r.noFolder(err)
 	}
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -158,7 +162,15 @@ func (r *fileRemote) List(_ context.Context, prefix string) ([]Object, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // nothing has been stored yet
 	}
-	return list, err
+	return list, r.noFolder(err)
+}
+
+// noFolder marks errors of a place that is a file, or in one.
+func (r *fileRemote) noFolder(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, regular.ErrKind) {
+		return &PermanentError{fmt.Errorf("%s: %w", r.root, err), "checkpoints are kept in regular files below a folder"}
+	}
+	return err
 }
 
 func (r *fileRemote) Remove(_ context.Context, key string) error {

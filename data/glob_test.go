@@ -48,7 +48,7 @@ func TestRunsAreNotData(t *testing.T) {
 			t.Errorf("%s leaves out %v, want %v", pattern, f.left, want)
 		}
 		said := ""
-		f.TellLeft(func(format string, args ...any) { said = format })
+		f.TellLeft(func(format string, _ ...any) { said = format })
 		if !strings.Contains(said, "leaving out") {
 			t.Errorf("%s: nothing is said of what is left out", pattern)
 		}

@@ -115,7 +115,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	run := &system.Run{
 		Loader: f, Rows: int64(t.train.Len()), Monitor: train.Metric{Name: monitored, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
-		Evaluator:  t.valid.evaluation(c.Training.EvalBatches), ReportPasses: t.reportPasses(),
+		Evaluator: t.valid.evaluation(c.Training.EvalBatches), ReportPasses: t.reportPasses(),
 		LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
 	}
 	if err := config.Of[system.LoRA](c).Attach(run, baseOf(c)); err != nil {

@@ -173,11 +173,14 @@ func makeDir(dir string) (undo func(), err error) {
 			made = append(made, path)
 		}
 	}
+	if !exists(dir) {
+		err = os.MkdirAll(dir, 0o777)
+	}
 	return func() {
 		for _, path := range made {
 			_ = os.Remove(path) // a folder with something in it stays
 		}
-	}, os.MkdirAll(dir, 0o777)
+	}, err
 }
 
 func exists(path string) bool {

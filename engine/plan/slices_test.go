@@ -1,12 +1,72 @@
-package plan
+package plan_test
 
-import "testing"
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
 
-// A micro-batch is cut in parts whose program can be compiled, however large it is.
-func TestMostSlices(t *testing.T) {
-	for batch, want := range map[int]int{1: 1, 2: 2, 12: 12, 256: 256, 300: 150, 509: 1, 65536: 256, 1 << 20: 256} {
-		if got := mostSlices(batch); got != want {
-			t.Errorf("a micro-batch of %d is cut in at most %d parts, want %d", batch, got, want)
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/nn/hf"
+)
+
+// Auto takes slices where no recipe fits, as few as do; what does not fit even so is
+// refused with them on the ladder.
+func TestAutoTakesSlicesLast(t *testing.T) {
+	m := hf.NeoX{Vocab: 50, D: 16, Layers: 2, Heads: 2, FF: 512, MaxPositions: 64, RotaryPct: .5, RotaryBase: 10000,
+		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: .02}
+	s := plan.Settings{MicroBatch: 8, Accumulation: 2, Precision: device.FP32, CEChunk: 64}
+	total := func(r pass.Recompute, parts int) int64 {
+		s := s
+		s.Recompute, s.Slices = r, parts
+		r2, err := planner(m, 40, host(0)).Plan(s)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return r2.Total
+	}
+	uniform := min(total(pass.RecomputeActivation, 0), total(pass.RecomputeSelective, 0), total(pass.RecomputeWide, 0), total(pass.RecomputeFull, 0))
+	two, four, eight := total(pass.RecomputeSlices, 2), total(pass.RecomputeSlices, 4), total(pass.RecomputeSlices, 8)
+	t.Log(uniform, two, four, eight)
+	if !(uniform > two && two > four && four > eight) {
+		t.Fatalf("a recipe needs %d, slices %d, %d and %d", uniform, two, four, eight)
+	}
+	s.Recompute = pass.RecomputeAuto
+	for budget, parts := range map[int64]int{uniform: 0, two: 2, two - 1: 4, four - 1: 8} {
+		r, err := planner(m, 40, host(budget)).Check(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Run.Settings.Slices != parts || !r.Fits {
+			t.Errorf("%d bytes: %v, needs %d", budget, r.Run.Settings, r.Total)
+		}
+	}
+	s.Recompute = pass.RecomputeFull
+	_, err := planner(m, 40, host(eight)).Check(s)
+	var no *plan.DoesNotFit
+	if !errors.As(err, &no) || !strings.Contains(no.Details(), "training.gradient_checkpointing: slices, training.checkpoint_slices: 8") {
+		t.Errorf("full in %d bytes: %v", eight, err)
+	}
+	s.Recompute, s.Slices = pass.RecomputeSlices, 3
+	if _, err := planner(m, 40, host(0)).Plan(s); err == nil || !strings.Contains(err.Error(), "want one of [2 4 8]") {
+		t.Errorf("8 rows in 3 slices: %v", err)
+	}
+}
+
+// The ladder of a plan in slices shows the most of them, whatever changes beside them save nothing.
+func TestLadderShowsMoreSlices(t *testing.T) {
+	m := hf.NeoX{Vocab: 50, D: 16, Layers: 2, Heads: 2, FF: 512, MaxPositions: 64, RotaryPct: .5, RotaryBase: 10000,
+		Parallel: true, Activation: "relu", Eps: 1e-5, InitStd: .02}
+	s := plan.Settings{MicroBatch: 8, Accumulation: 1, Precision: device.FP32, CEChunk: 64, Recompute: pass.RecomputeSlices, Slices: 2}
+	rungs, err := planner(m, 40, host(0)).Ladder(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := slices.ContainsFunc(rungs, func(r plan.Rung) bool { return r.Instead && r.Settings.Compress && r.Saves <= 0 })
+	more := slices.ContainsFunc(rungs, func(r plan.Rung) bool { return r.Instead && r.Settings.Slices == 8 && r.Saves > 0 })
+	if !nothing || !more {
+		t.Errorf("8 bits save nothing: %v, 8 slices are shown: %v\n%s", nothing, more, plan.FormatLadder(rungs))
 	}
 }

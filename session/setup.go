@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 )
@@ -190,6 +192,9 @@ func (s *Setup) resolve(elsewhere bool) error {
 		if err := s.Config.Derive("hardware.threads", fmt.Sprint(s.Threads), "the cores this process may use"); err != nil {
 			return err
 		}
+	}
+	if most := max(16, 4*runtime.NumCPU()); s.Threads > most && !elsewhere { // workers that wait do not give way
+		return usage("hardware.threads: %d threads would wait for each other on the %s of this machine: want at most %d, or 0 for the cores this process may use", s.Threads, size.Of(runtime.NumCPU(), "processor"), most)
 	}
 	t := &s.Config.Training
 	var err error

@@ -67,7 +67,7 @@ func TestTerminated(t *testing.T) {
 		v := start(t, work, "stopped", crashSettings...)
 		v.until("  loss ")
 		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
-		if err := v.cmd.Process.Signal([]os.Signal{syscall.SIGTERM, syscall.SIGHUP}[stops%2]); err != nil {
+		if err := v.cmd.Process.Signal([]os.Signal{syscall.SIGTERM, hangUp()}[stops%2]); err != nil {
 			t.Log(err) // it is done
 		}
 		if v.wait() == exitDone {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -69,7 +70,7 @@ func TestInterrupted(t *testing.T) {
 		{"eval", []string{"run", "--data.source", "many.txt", "--data.documents", "line", "--data.cache_dir", "other"}, "none of it is kept"},
 	} {
 		t.Run(c.verb, func(t *testing.T) {
-			s := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}[i%3]
+			s := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, hangUp()}[i%3]
 			code, out := interrupt(t, work, append(strings.Fields(c.verb), c.args...), s)
 			if code != exitFailed || !strings.Contains(out, c.words) || !strings.Contains(out, "again to stop at once") || strings.Contains(out, "micro-batch") {
 				t.Errorf("%v: code %d, want %d with %q:\n%s", s, code, exitFailed, c.words, out)
@@ -157,4 +158,12 @@ func manyTexts(path string) error {
 		b.WriteString("\n")
 	}
 	return os.WriteFile(path, []byte(b.String()), 0o666)
+}
+
+// hangUp is SIGHUP, unless the tests run under nohup: what they start ignores it too.
+func hangUp() syscall.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return syscall.SIGTERM
+	}
+	return syscall.SIGHUP
 }

@@ -163,14 +163,22 @@ func cannotResume(dir, out string, list []change) error {
 // touched, and remembers other changes.
 func (r *run) sameRun() error {
 	list, err := checkpoint.List(r.dir)
-	i := slices.IndexFunc(list, func(e checkpoint.Entry) bool { return e.Problem == nil })
-	if err != nil || i < 0 || rundir.StartedOver(r.dir, list[i].Manifest.Run) {
+	list = slices.DeleteFunc(list, func(e checkpoint.Entry) bool { return e.Problem != nil })
+	if err != nil || len(list) == 0 || rundir.StartedOver(r.dir, list[0].Manifest.Run) {
 		return nil // nothing to resume: a new run may be any
 	}
-	// The file in the run directory may be that of a run that never saved.
-	old, err := r.recorded(list[i].Path)
+	// The file in the run directory may be that of a run that never saved. A checkpoint whose
+	// own is damaged is not resumed from.
+	var old *config.Config
+	var unread error
+	for _, e := range list {
+		if old, err = r.recorded(e.Path); err == nil {
+			break
+		}
+		unread = cmp.Or(unread, err)
+	}
 	if err != nil {
-		return fmt.Errorf("the configuration of the run to resume: %w", err)
+		return fmt.Errorf("the configuration of the run to resume: %w", unread)
 	}
 	var settled []change
 	for _, c := range changed(old, r.Config) {

@@ -39,7 +39,7 @@ func TestAdaptersBesideFrozenFolder(t *testing.T) {
 	if !saved.Has("language.in.lora.up") {
 		t.Error("the layer before the language model is not adapted")
 	}
-	if said := train(1, "not", append(adapted, "--lora.targets", "query_key_value")...); !strings.Contains(said, `"query_key_value" chooses language.gpt_neox.`) {
+	if said := train(2, "not", append(adapted, "--lora.targets", "query_key_value")...); !strings.Contains(said, `"query_key_value" chooses language.gpt_neox.`) {
 		t.Errorf("the refusal is %q", said)
 	}
 	snug(t, 0, "export", "--merge", at("on"), at("merged"))

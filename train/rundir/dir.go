@@ -30,9 +30,10 @@ type Dir struct {
 	// is asked, so that it identifies nothing.
 	blind bool
 
-	mu   sync.Mutex
-	path string // where it was last seen
-	gone error
+	mu     sync.Mutex
+	path   string // where it was last seen
+	unsaid string // where it was moved to, until that is reported
+	gone   error
 }
 
 // GoneError means that the folder is no longer there to be written to.
@@ -222,33 +223,38 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 // or a *GoneError, which stays. One that was moved is found again where the system
 // knows its path.
 func (d *Dir) Check() error {
-	to, err := d.check()
+	err := d.check()
+	d.mu.Lock()
+	to := d.unsaid
+	d.unsaid = ""
+	d.mu.Unlock()
 	if to != "" {
 		d.moved(to)
 	}
 	return err
 }
 
-func (d *Dir) check() (movedTo string, err error) {
+// check leaves a move to be reported by the next Check.
+func (d *Dir) check() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gone != nil || d.blind {
-		return "", d.gone
+		return d.gone
 	}
 	if d.lock != nil {
 		if what := d.lock.keep(d.root); what != "" {
-			return "", d.lost(what)
+			return d.lost(what)
 		}
 	}
 	if there, certain := d.at(d.path); there || !certain {
-		return "", nil
+		return nil
 	}
 	to, ok := d.where()
 	if there, _ := d.at(to); !ok || !there {
-		return "", d.lost(d.instead("was removed or moved away"))
+		return d.lost(d.instead("was removed or moved away"))
 	}
-	d.path = to
-	return to, nil
+	d.path, d.unsaid = to, to
+	return nil
 }
 
 // lost remembers that the folder is gone. The mutex is held.
@@ -311,6 +317,10 @@ func (d *Dir) Append(name string) (*os.File, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
+	return d.append(name)
+}
+
+func (d *Dir) append(name string) (*os.File, error) {
 	f, err := regular.OpenIn(d.root, name, os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	return f, durable.Named(d.root, err)
 }
@@ -328,9 +338,10 @@ func (d *Dir) Named(name string, f *os.File) bool {
 
 // Again opens a file of the folder to go on adding to it, after its name was lost: f is the one
 // that had it. Where nothing has the name now, all of f is written again; what took its place is
-// added to.
+// added to. A move of the folder is left to the next Check to report: whoever writes a log may hold
+// its lock, which a report would wait for.
 func (d *Dir) Again(name string, f *os.File) (*os.File, error) {
-	if err := d.Check(); err != nil {
+	if err := d.check(); err != nil {
 		return nil, err
 	}
 	if _, err := d.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
@@ -342,7 +353,7 @@ func (d *Dir) Again(name string, f *os.File) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return d.Append(name)
+	return d.append(name)
 }
 
 // Read reads a file of the folder of at most so many bytes, not through a link.

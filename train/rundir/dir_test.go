@@ -164,3 +164,41 @@ func TestFolderByALink(t *testing.T) {
 		t.Errorf("%v, path %s", err, d.Path())
 	}
 }
+
+// A file that is opened again says nothing of a move: its writer may hold the lock that a report waits for.
+// The next check does.
+func TestAgainLeavesReportsToCheck(t *testing.T) {
+	work := t.TempDir()
+	was, is := filepath.Join(work, "run"), filepath.Join(work, "moved")
+	if err := os.Mkdir(was, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var moves []string
+	d, err := Open(was, func(to string) { moves = append(moves, to) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }() // nothing to lose
+	f, err := d.Append("log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := errors.Join(os.Rename(was, is), os.Remove(filepath.Join(is, "log"))); err != nil {
+		t.Skip(err) // not while it is open
+	}
+	again, err := d.Again("log", f)
+	if err != nil {
+		t.Skip(err) // the system does not know where the folder is
+	}
+	defer func() { _ = again.Close() }()
+	if len(moves) > 0 {
+		t.Errorf("reported while a file is opened again: %v", moves)
+	}
+	if err := d.Check(); err != nil || len(moves) != 1 || moves[0] != is {
+		t.Errorf("after a check: %v %v, want %s", moves, err, is)
+	}
+	if err := d.Check(); err != nil || len(moves) != 1 {
+		t.Errorf("after another one: %v %v", moves, err)
+	}
+}

@@ -43,6 +43,15 @@ func (m GPT2) Sizes() (tables, blocks float64) {
 	return size.Float(m.Vocab, m.D) + size.Float(m.MaxPositions, m.D), blockSizes(m.Layers, m.D, m.FF)
 }
 
+// Dims are the sizes that all causal models have.
+func (m GPT2) Dims() Dims { return Dims{m.Vocab, m.D, m.Layers} }
+
+// WithLayers is the model with another number of blocks.
+func (m GPT2) WithLayers(n int) Causal {
+	m.Layers = n
+	return m
+}
+
 func (m GPT2) init() graph.Init { return graph.Normal(m.InitStd) }
 
 // initProjection returns smaller initial weights for layers whose results are added to the

@@ -66,6 +66,15 @@ func (m Llama) Sizes() (tables, blocks float64) {
 	return tables, 2*size.Float(m.Layers, m.D, m.Heads+m.KVHeads, m.HeadSize) + 3*size.Float(m.Layers, m.D, m.FF)
 }
 
+// Dims are the sizes that all causal models have.
+func (m Llama) Dims() Dims { return Dims{m.Vocab, m.D, m.Layers} }
+
+// WithLayers is the model with another number of blocks.
+func (m Llama) WithLayers(n int) Causal {
+	m.Layers = n
+	return m
+}
+
 func (m Llama) init() graph.Init { return graph.Normal(m.InitStd) }
 
 // Hidden is the model up to its final norm: [B, T, D].

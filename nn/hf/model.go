@@ -34,7 +34,14 @@ type Causal interface {
 	// Output is the output layer's weight [Vocab, D], for the function that Hidden was
 	// built into; call it outside any scope.
 	Output(b *graph.Builder) *graph.Value
+	// Dims are the sizes that all such models have.
+	Dims() Dims
+	// WithLayers is the model with another number of blocks.
+	WithLayers(n int) Causal
 }
+
+// Dims are the sizes of a causal model: tokens, the width of the residual stream, blocks.
+type Dims struct{ Vocab, Width, Layers int }
 
 // causalLogits is the whole of a causal model: [B*T, Vocab].
 func causalLogits(b *graph.Builder, m Causal, in Input) *graph.Value {

@@ -54,6 +54,15 @@ func (m NeoX) Sizes() (tables, blocks float64) {
 	return tables, blockSizes(m.Layers, m.D, m.FF)
 }
 
+// Dims are the sizes that all causal models have.
+func (m NeoX) Dims() Dims { return Dims{m.Vocab, m.D, m.Layers} }
+
+// WithLayers is the model with another number of blocks.
+func (m NeoX) WithLayers(n int) Causal {
+	m.Layers = n
+	return m
+}
+
 func (m NeoX) init() graph.Init { return graph.Normal(m.InitStd) }
 
 // Hidden is the model up to its final norm: [B, T, D].

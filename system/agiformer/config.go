@@ -287,16 +287,11 @@ func (l *Language) size(m *LanguageModel, positions int) error {
 		if err != nil {
 			return fmt.Errorf("model.language.path: %w", err)
 		}
-		switch net := c.Model.(type) {
-		case hf.NeoX:
-			l.Model, l.Width = net, net.D
-		case hf.GPT2:
-			l.Model, l.Width = net, net.D
-		case hf.Llama:
-			l.Model, l.Width = net, net.D
-		default:
+		net, ok := c.Model.(hf.Causal)
+		if !ok {
 			return fmt.Errorf("model.language.path: %s is not a GPT-NeoX, GPT-2, Llama or Qwen3 folder", m.Path)
 		}
+		l.Model, l.Width = net, net.Dims().Width
 		if n := l.Model.Positions(); n < positions {
 			return fmt.Errorf("model.language.path: the model of %s has %d positions, model.max_seq_len is %d", m.Path, n, positions)
 		}

@@ -58,7 +58,7 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 	if err != nil {
 		return nil, err
 	}
-	if v := vocabulary(net); t.VocabSize() > v {
+	if v := net.Dims().Vocab; t.VocabSize() > v {
 		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model takes %d", folder, t.VocabSize(), v)
 	}
 	f, err := chat.Load(folder, config.Of[Data](c).ChatTemplate)
@@ -101,7 +101,7 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 		return nil, errors.New("no conversation is held out: raise data.held_out_fraction, name files with data.validation, or set data.held_out_fraction to 0")
 	}
 	held.pack()
-	p.heldOut, p.unigram = held, unigram(p.train, held, vocabulary(net))
+	p.heldOut, p.unigram = held, unigram(p.train, held, net.Dims().Vocab)
 	return p, nil
 }
 

@@ -59,7 +59,7 @@ var System = system.System{
 		if err != nil {
 			return system.Synthetic{}
 		}
-		return system.Synthetic{Fill: synthetic(vocabulary(net))}
+		return system.Synthetic{Fill: synthetic(net.Dims().Vocab)}
 	},
 	Language:     language,
 	Prompt:       "What is a loss?",
@@ -95,21 +95,6 @@ func network(c *config.Config) (hf.Causal, error) {
 		return m, nil
 	}
 	return nil, fmt.Errorf("%s has a %s model, which does not write: want a gpt_neox, gpt2, llama or qwen3 folder", folder, f.Type())
-}
-
-// vocabulary is the number of tokens, width that of the residual stream.
-func vocabulary(net hf.Causal) int { v, _ := sizes(net); return v }
-
-func sizes(net hf.Causal) (vocab, width int) {
-	switch m := net.(type) {
-	case hf.Llama:
-		return m.Vocab, m.D
-	case hf.NeoX:
-		return m.Vocab, m.D
-	case hf.GPT2:
-		return m.Vocab, m.D
-	}
-	return 0, 0
 }
 
 // mostDefault is data.seq_len where nothing is set and the model takes as many tokens.
@@ -171,34 +156,6 @@ func chosen(c *config.Config) choice {
 // rankStep divides the ranks that a plan tries, lengthStep the lengths of rows.
 const rankStep, lengthStep = 8, 16
 
-// blocksOf is how many blocks a model has; deeper is it with another number of them.
-func blocksOf(net hf.Causal) int {
-	switch m := net.(type) {
-	case hf.Llama:
-		return m.Layers
-	case hf.NeoX:
-		return m.Layers
-	case hf.GPT2:
-		return m.Layers
-	}
-	return 0
-}
-
-func deeper(net hf.Causal, blocks int) hf.Causal {
-	switch m := net.(type) {
-	case hf.Llama:
-		m.Layers = blocks
-		return m
-	case hf.NeoX:
-		m.Layers = blocks
-		return m
-	case hf.GPT2:
-		m.Layers = blocks
-		return m
-	}
-	return net
-}
-
 // mostBlocks is as deep as a published folder is, about.
 const mostBlocks = 128
 
@@ -206,7 +163,7 @@ const mostBlocks = 128
 // where no folder is named, Llamas of 4 blocks for each 512 of width, as those of 8 and 13
 // billion parameters have.
 func folders(c *config.Config, net hf.Causal) system.Extent {
-	of := func(n int) hf.Causal { return deeper(net, n) }
+	of := net.WithLayers
 	most := mostBlocks
 	if config.Of[Model](c).Folder == "" {
 		most = 32
@@ -227,8 +184,7 @@ func folders(c *config.Config, net hf.Causal) system.Extent {
 		Size: func(n int) (int, string, string) {
 			m := of(n)
 			tables, blocks := m.Sizes()
-			_, width := sizes(m)
-			note := fmt.Sprintf("%d blocks of width %d", blocksOf(m), width)
+			note := fmt.Sprintf("%d blocks of width %d", m.Dims().Layers, m.Dims().Width)
 			if n == most {
 				note += "; larger ones were not tried"
 			}
@@ -251,8 +207,7 @@ func extents(c *config.Config) []system.Extent {
 	if len(config.Of[system.LoRA](c).Targets) == 0 {
 		return list
 	}
-	_, width := sizes(net)
-	return append(list, system.Extent{Key: "lora.rank", Step: rankStep, Most: width, Model: func(n int) (*system.Model, error) {
+	return append(list, system.Extent{Key: "lora.rank", Step: rankStep, Most: net.Dims().Width, Model: func(n int) (*system.Model, error) {
 		with := chosen(c)
 		with.lora.Rank = n
 		return describeAs(c, with)
@@ -277,11 +232,11 @@ func describeAs(c *config.Config, with choice) (*system.Model, error) {
 		}
 	}
 	t, length, base, lora := &c.Training, with.length, with.base, &with.lora
-	vocab, width := sizes(net)
+	dims := net.Dims()
 	tables, blocks := net.Sizes()
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
-		Unit:  "tokens", UnitsPerRow: int64(length), Classes: vocab, Width: width,
+		Unit:  "tokens", UnitsPerRow: int64(length), Classes: dims.Vocab, Width: dims.Width,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = c.Data.HoldsOut()
@@ -293,10 +248,10 @@ func describeAs(c *config.Config, with choice) (*system.Model, error) {
 		Least: lora.Least(plan.Least{
 			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder"},
 			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder"},
-			plan.Tokens(length, width),
+			plan.Tokens(length, dims.Width),
 		}, base),
 		AllReached: lora.AllReached(),
-		Summary:    map[string]any{"folder": config.Of[Model](c).Folder, "d_model": width, "vocab_size": vocab, "seq_len": length},
+		Summary:    map[string]any{"folder": config.Of[Model](c).Folder, "d_model": dims.Width, "vocab_size": dims.Vocab, "seq_len": length},
 	}, nil
 }
 

@@ -230,42 +230,48 @@ func Device(b engine.Backend) string {
 
 // openCard opens the card that is asked for: "cuda" or "auto" the best, "cuda:N" number N.
 func openCard(o Options) (engine.Backend, error) {
-	name := o.Device
-	d, err := o.driver()
+	d, cards, err := o.cards()
 	if err != nil {
 		return nil, err
 	}
-	if v := d.Version(); v < driver.Needed {
-		return nil, &Refused{&driver.TooOld{CUDA: v}}
-	}
-	cards, err := d.Cards()
-	if err != nil {
-		return nil, &Refused{err}
-	}
+	name := o.Device
 	if o.Ranks > 1 {
 		if strings.HasPrefix(name, "cuda:") {
 			return nil, NoCard{fmt.Errorf("%s is one card, and %d processes of the run are on this machine: want cuda, which gives each its own", name, o.Ranks)}
 		}
 		name = fmt.Sprintf("cuda:%d", o.Rank)
 	}
+	var b *cuda.Backend
 	if number, ok := strings.CutPrefix(name, "cuda:"); ok {
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 0 || n >= len(cards) {
+		n, e := strconv.Atoi(number)
+		if e != nil || n < 0 || n >= len(cards) {
 			return nil, NoCard{fmt.Errorf("there is no card %s: the driver shows %s", name, list(cards))}
 		}
-		b, err := open(d, cards[n])
-		if err != nil {
-			return nil, err
-		}
-		o.matmuls(d, b)
-		return b, nil
+		b, err = open(d, cards[n])
+	} else {
+		b, err = o.best(d, cards)
 	}
-	b, err := o.best(d, cards)
 	if err != nil {
 		return nil, err
 	}
 	o.matmuls(d, b)
 	return b, nil
+}
+
+// cards are the installed driver, if it is new enough, and the cards that it shows.
+func (o Options) cards() (driver.Driver, []driver.Card, error) {
+	d, err := o.driver()
+	if err != nil {
+		return nil, nil, err
+	}
+	if v := d.Version(); v < driver.Needed {
+		return nil, nil, &Refused{&driver.TooOld{CUDA: v}}
+	}
+	cards, err := d.Cards()
+	if err != nil {
+		return nil, nil, &Refused{err}
+	}
+	return d, cards, nil
 }
 
 func open(d driver.Driver, c driver.Card) (*cuda.Backend, error) {

@@ -86,6 +86,11 @@ func (o Options) candidates(cards []driver.Card) *field {
 	return f
 }
 
+// first puts a card before all others.
+func (f *field) first(i int) {
+	f.cards = slices.Concat(f.cards[i:i+1], f.cards[:i], f.cards[i+1:])
+}
+
 // choose puts the card first that is to be opened, and says why it is, of several.
 func (f *field) choose(fits func(Candidate) (bool, error)) (why string, err error) {
 	if len(f.cards) == 0 {
@@ -102,7 +107,7 @@ func (f *field) choose(fits func(Candidate) (bool, error)) (why string, err erro
 				return "", err
 			}
 			if ok {
-				f.cards = append([]Candidate{c}, slices.Delete(slices.Clone(f.cards), i, i+1)...)
+				f.first(i)
 				break
 			}
 			small = append(small, c.String())
@@ -119,7 +124,7 @@ func (f *field) choose(fits func(Candidate) (bool, error)) (why string, err erro
 	case len(small) > len(rest):
 		most := slices.MaxFunc(f.cards, func(a, b Candidate) int { return cmp.Compare(a.room(), b.room()) })
 		at := slices.IndexFunc(f.cards, func(c Candidate) bool { return c.Index == most.Index })
-		f.cards = append([]Candidate{most}, slices.Delete(slices.Clone(f.cards), at, at+1)...)
+		f.first(at)
 		first, why = most, "the plan fits on no card, and this one has the most memory for it"
 	case len(small) > 0:
 		why = "the fastest card that the plan fits on, which it does not on " + strings.Join(small, ", ")

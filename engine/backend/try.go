@@ -36,14 +36,7 @@ func (t *Tried) Failed() (names []string) {
 
 // Try tries all cards of this machine, one after the other; an error is why there are none to try.
 func Try() ([]Tried, error) {
-	d, err := Options{}.driver()
-	if err != nil {
-		return nil, err
-	}
-	if v := d.Version(); v < driver.Needed {
-		return nil, &driver.TooOld{CUDA: v}
-	}
-	cards, err := d.Cards()
+	d, cards, err := Options{}.cards()
 	if err != nil {
 		return nil, err
 	}

@@ -108,6 +108,19 @@ func (t *training) recorded(dir string) (*config.Config, error) {
 	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: notData(t.Sources.Fetch)})
 }
 
+// recordedBy is the configuration in the newest of some checkpoints in which it can be read; none is
+// resumed from in which it is damaged.
+func (t *training) recordedBy(list []checkpoint.Entry) (c *config.Config, err error) {
+	for _, e := range list {
+		c, unread := t.recorded(e.Path)
+		if unread == nil {
+			return c, nil
+		}
+		err = cmp.Or(err, unread)
+	}
+	return nil, err
+}
+
 // settled reports whether a setting is fixed when a run of a system begins: what the model
 // is, what it learns from, and what its state consists of.
 func (c change) settled(s *system.System) bool {
@@ -167,18 +180,10 @@ func (r *run) sameRun() error {
 	if err != nil || len(list) == 0 || rundir.StartedOver(r.dir, list[0].Manifest.Run) {
 		return nil // nothing to resume: a new run may be any
 	}
-	// The file in the run directory may be that of a run that never saved. A checkpoint whose
-	// own is damaged is not resumed from.
-	var old *config.Config
-	var unread error
-	for _, e := range list {
-		if old, err = r.recorded(e.Path); err == nil {
-			break
-		}
-		unread = cmp.Or(unread, err)
-	}
+	// The file in the run directory may be that of a run that never saved.
+	old, err := r.recordedBy(list)
 	if err != nil {
-		return fmt.Errorf("the configuration of the run to resume: %w", unread)
+		return fmt.Errorf("the configuration of the run to resume: %w", err)
 	}
 	var settled []change
 	for _, c := range changed(old, r.Config) {

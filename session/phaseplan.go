@@ -68,7 +68,7 @@ func (w *whole) vacant() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s has a run that is not in phases, with %d checkpoints: choose another --out for %s, which trains in phases", w.path, len(list), w.config.System)
+	return fmt.Errorf("%s has a run that is not in phases, with %s: choose another --out for %s, which trains in phases", w.path, size.Of(len(list), "checkpoint"), w.config.System)
 }
 
 // plan finds out what there is and decides what becomes of each phase.

@@ -52,7 +52,7 @@ func (r *Replayed) String() string {
 // not changed.
 func (c *Check) Replay(ctx context.Context) (report *Replayed, err error) {
 	if c.Dir == "" {
-		return nil, usage("what a card fails at is found for a run directory")
+		return nil, usage("--faults computes the updates of a run again: want a run directory, not a preset or a configuration")
 	}
 	s, err := c.open(ctx, nil)
 	if err != nil {

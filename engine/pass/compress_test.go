@@ -16,18 +16,11 @@ import (
 // 8-bit storage changes gradients, not what the forward half computes; recomputing,
 // fusing and ordering do not change a bit of it.
 func TestCompress(t *testing.T) {
-	compressed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
-		u := m.unit(true)
-		u.Compress = true
-		if err := pass.Run(u, pass.Options{Stop: "compress", Verify: true}); err != nil {
-			t.Fatal(err)
+		for !compresses(t, m) { // which one model of twenty does
+			m.seed, m.size = m.seed+1, m.size%40+1
 		}
-		if count(u.F, "quantize") == 0 {
-			return
-		}
-		compressed++
 		o := engine.CompileOptions{Compress: true, ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")}
 		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
 		o.Skip = without("fuse", "order")
@@ -38,9 +31,15 @@ func TestCompress(t *testing.T) {
 			train(t, m, accumulation, o).equal(t, want, o.Recompute.String())
 		}
 	})
-	if compressed == 0 {
-		t.Error("nothing was ever compressed")
+}
+
+func compresses(t *rapid.T, m randomModel) bool {
+	u := m.unit(true)
+	u.Compress = true
+	if err := pass.Run(u, pass.Options{Stop: "compress", Verify: true}); err != nil {
+		t.Fatal(err)
 	}
+	return count(u.F, "quantize") > 0
 }
 
 // A feed-forward layer, plain and gated: the loss has the same bits, gradients are off by

@@ -262,8 +262,8 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		rung := NewRung(difference(s, to), to, r).over(first.Total, first.Update)
 		rung.Instead = true
 		rungs = append(rungs, rung)
-		if r.Total >= first.Total && to.Slices > s.Slices {
-			break // more parts would save no more
+		if to.Slices > s.Slices && (r.Fits || r.Total >= first.Total) {
+			break // more parts are not needed, or would save no more
 		}
 	}
 	return rungs, nil

@@ -129,11 +129,12 @@ func (p *planCmd) Run(a *app) error {
 			if i > 0 {
 				a.printf("\n")
 			}
+			a.printf("%v\n%s\n", report, times(s, report.Time)) // before the ladder, which takes longer
 			ladder, err := s.Ladder(t, report, no)
 			if err != nil {
 				return err
 			}
-			a.printf("%v\n%s\nwhat each change would save and cost\n%s", report, times(s, report.Time), plan.FormatLadder(ladder))
+			a.printf("what each change would save and cost\n%s", plan.FormatLadder(ladder))
 			if report.Scaling != nil {
 				a.printf("\n%v", report.Scaling)
 			}

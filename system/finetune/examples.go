@@ -72,9 +72,11 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 	p.files[chat.TemplateFile] = []byte(f.Source)
 	held := newRows(c)
 	r := &reader{c: c, tokenizer: t, format: f, log: log}
-	own := len(c.Data.Validation) > 0
+	own, trained, repeated, checked := len(c.Data.Validation) > 0, map[uint64]bool{}, 0, 0
 	if err := r.read(ctx, c.Data.Source, func(print uint64) *rows {
-		if !own && float64(print)/math.MaxUint64 < c.Data.HeldOutFraction {
+		if own {
+			trained[print] = true
+		} else if float64(print)/math.MaxUint64 < c.Data.HeldOutFraction {
 			return held
 		}
 		return p.train
@@ -85,8 +87,17 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 		return nil, r.nothing(held)
 	}
 	if own {
-		if err := r.read(ctx, c.Data.Validation, func(uint64) *rows { return held }); err != nil {
+		if err := r.read(ctx, c.Data.Validation, func(print uint64) *rows {
+			checked++
+			if trained[print] {
+				repeated++
+			}
+			return held
+		}); err != nil {
 			return nil, fmt.Errorf("data.validation: %w", err)
+		}
+		if repeated > 0 {
+			log("data: %d of %d held-out conversations are trained on too, so the held-out loss in part measures memorization", repeated, checked)
 		}
 	}
 	n := &r.counts

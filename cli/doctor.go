@@ -26,7 +26,8 @@ func (doctorCmd) Help() string {
 graph is captured and replayed, and NVIDIA's management library is read. What fails is
 named with the call of the driver and what to do next.
 
-Exit codes: 0 nothing is wrong, 1 runs would fail on a card, 2 wrong usage.`
+Exit codes: 0 nothing is wrong, 1 runs would fail on a card (or on all of them: the driver is too
+old), 2 wrong usage.`
 }
 
 // Run implements the verb.
@@ -96,7 +97,7 @@ func (d *doctorCmd) Run(a *app) error {
 		return errors.Join(contradiction, a.json(map[string]any{"launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto}))
 	}
 	if a.asJSON {
-		return errors.Join(contradiction, failing(tried), a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "cards": tried, "blas": blas}))
+		return errors.Join(contradiction, failing(tried, cardsErr), a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "code": code, "cards": tried, "blas": blas}))
 	}
 	over := append(launchRows(launcher, launched), []string{"  MPI", library}, []string{"  NCCL", onCards})
 	if d.Exchange {
@@ -189,7 +190,7 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, x := range advice {
 		rows = append(rows, []string{"  advice", x.Because + ": " + x.Do})
 	}
-	return errors.Join(contradiction, a.table(rows), failing(tried))
+	return errors.Join(contradiction, a.table(rows), failing(tried, cardsErr))
 }
 
 // trialRows are what came of trying a card.
@@ -213,9 +214,13 @@ func trialRows(t *backend.Tried) (rows [][]string) {
 	return rows
 }
 
-// failing are the cards on which runs would fail.
-func failing(tried []backend.Tried) error {
+// failing are the cards on which runs would fail, all of them with a driver that is too old.
+func failing(tried []backend.Tried, cards error) error {
 	var errs []error
+	var old *backend.TooOld
+	if errors.As(cards, &old) {
+		errs = append(errs, fmt.Errorf("no run can use a card: %w", old))
+	}
 	for _, t := range tried {
 		if names := t.Failed(); names != nil {
 			errs = append(errs, fmt.Errorf("%s (%s): runs would fail there, at: %s", t.Device, t.Name, strings.Join(names, ", ")))

@@ -32,8 +32,8 @@ func TestDoctorPrintsTrials(t *testing.T) {
 	use(t, &fakegpu.Driver{Installed: []driver.Card{old}})
 	wants(t, snug(t, "", "doctor"), exitFailed, "context  FAILED: Tesla P100-PCIE-16GB has compute capability 6.0", "hardware.device: cpu")
 	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CUDA: 11020})
-	if x := snug(t, "", "doctor"); x.code != 0 || strings.Count(x.out, "supports CUDA 11.2") != 1 {
-		t.Errorf("exit code %d\n%s", x.code, x.out)
+	if x := snug(t, "", "doctor"); x.code != exitFailed || !strings.Contains(x.err, "no run can use a card: ") || strings.Count(x.out, "supports CUDA 11.2") != 1 {
+		t.Errorf("exit code %d\n%s%s", x.code, x.out, x.err)
 	}
 }
 

@@ -22,6 +22,9 @@ var openDriver = driver.Open
 // cannot use one.
 var ErrNoDriver = driver.ErrNone
 
+// TooOld is a driver that lacks what snug calls.
+type TooOld = driver.TooOld
+
 // UseDriver replaces the installed driver until restore is called: for tests on
 // machines without a card.
 func UseDriver(d driver.Driver) (restore func()) {

@@ -170,3 +170,10 @@ func TestLargestFolder(t *testing.T) {
 		}
 	}
 }
+
+// What the key takes is what the planner tries.
+func TestSlicesHaveOneBound(t *testing.T) {
+	if most := config.QuantityOf("parts").Most; most != plan.MostSlices {
+		t.Errorf("training.checkpoint_slices takes up to %v, the planner tries up to %d", most, plan.MostSlices)
+	}
+}

@@ -122,11 +122,6 @@ func (p *Planner) make(s Settings) (*planned, error) {
 		return p.slices(s)
 	case s.Offload.Has(OffloadActivations) && s.Budget == 0:
 		return p.away(s)
-	case s.Recompute == pass.RecomputeSlices && s.Slices > MostSlices:
-		return nil, graph.SettingError{
-			Key:     "training.checkpoint_slices",
-			Problem: fmt.Sprintf("%d parts make a program too long to compile: want at most %d", s.Slices, MostSlices),
-		}
 	case s.Recompute == pass.RecomputeSlices && s.MicroBatch%s.Slices != 0:
 		return nil, graph.SettingError{
 			Key:     "training.checkpoint_slices",

@@ -37,7 +37,7 @@ func TestRunWithBLAS(t *testing.T) {
 		return string(b), c.Manifest.Arithmetic
 	}
 	auto := []string{"--hardware.blas", "auto"}
-	wants(t, train("stopped", append(auto, "--until", "4")...), 4, "matmuls: ", "measured now")
+	wants(t, train("stopped", append(auto, "--until", "2")...), 4, "matmuls: ", "measured now")
 	for _, name := range []string{"twin", "off"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(dir, "stopped"))); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestRunWithBLAS(t *testing.T) {
 		t.Errorf("arithmetic %s; continued without the library:\n%s%s", arithmetic, x.out, x.err)
 	}
 	// A run that began without a library continues without it.
-	wants(t, train("own", "--until", "4"), 4)
+	wants(t, train("own", "--until", "2"), 4)
 	wants(t, train("own", append(auto, "--resume")...), 0, "matmuls: snug's kernels, with which this run began")
 
 	wants(t, train("none", "--hardware.blas", "/nowhere/libblas.so"), 1, "hardware.blas /nowhere/libblas.so: no BLAS library can be loaded: ", "want off, auto or the path of one")

@@ -253,7 +253,7 @@ func TestCardLostInARun(t *testing.T) {
 		call string
 		code driver.Code
 		want string
-		at   int // in percent of the run's calls: after the save of update 4 of 8, before that of the last
+		at   int // in percent of the run's calls: after the save of update 2 of 4, before that of the last
 	}{
 		{"cuStreamSynchronize", driver.IllegalAddress, "read or wrote outside its memory", 54},
 		{"cuGraphLaunch", driver.ECCUncorrectable, "uncorrectable error", 70},
@@ -267,7 +267,7 @@ func TestCardLostInARun(t *testing.T) {
 			if x.code != exitLost {
 				t.Errorf("exit code %d, want %d", x.code, exitLost)
 			}
-			for _, w := range []string{c.want, c.call, "the newest checkpoint is step-00000004, of update 4", "snug train --resume --out " + out} {
+			for _, w := range []string{c.want, c.call, "the newest checkpoint is step-00000002, of update 2", "snug train --resume --out " + out} {
 				if !strings.Contains(x.err, w) {
 					t.Errorf("%q is not in:\n%s", w, x.err)
 				}

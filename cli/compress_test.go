@@ -22,7 +22,7 @@ func TestRunsWithCompressedActivations(t *testing.T) {
 			whole, stopped, without := filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"), filepath.Join(dir, "without")
 			int8 := []string{"--training.activation_compression", "int8"}
 			trainOn(t, r, whole, c.device, int8...)
-			x := snug(t, "", append([]string{"train", "--config", r.config, "--out", stopped, "--hardware.device", c.device, "--until", "4"}, int8...)...)
+			x := snug(t, "", append([]string{"train", "--config", r.config, "--out", stopped, "--hardware.device", c.device, "--until", "2"}, int8...)...)
 			if x.code != 4 {
 				t.Fatalf("exit code %d\n%s%s", x.code, x.out, x.err)
 			}

@@ -22,15 +22,15 @@ import (
 // crashSettings make a run that saves all the time: as often as the disk allows,
 // with retention running after each save.
 var crashSettings = []string{
-	"--training.batch_size", "16", "--training.max_steps", "160", "--training.save_steps", "1", "--training.eval_steps", "7",
+	"--training.batch_size", "16", "--training.max_steps", "80", "--training.save_steps", "1", "--training.eval_steps", "7",
 	"--training.sample.tokens", "1", "--checkpoint.keep_last", "2",
 }
 
-// kills is how many times TestKill9 kills: 25, or the value of SNUG_KILLS.
+// kills is how many times TestKill9 kills: 12, or the value of SNUG_KILLS.
 func kills(t *testing.T) int {
 	s := os.Getenv("SNUG_KILLS")
 	if s == "" {
-		return 25
+		return 12
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {

@@ -43,7 +43,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, train("stopped", "--until", "4"), 4)
+	wants(t, train("stopped", "--until", "2"), 4)
 	copied := func(name string) {
 		t.Helper()
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(dir, "stopped"))); err != nil {
@@ -77,7 +77,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	}
 	card.CublasLt = lib
 	// A run that began without it continues without it.
-	wants(t, train("own", "--hardware.cublas", "off", "--until", "4"), 4, "CUDA 12.4, cuBLASLt off), ")
+	wants(t, train("own", "--hardware.cublas", "off", "--until", "2"), 4, "CUDA 12.4, cuBLASLt off), ")
 	lib.Algorithms[0].Time = time.Microsecond
 	x = train("own", "--resume")
 	wants(t, x, 0, "matmuls: snug's kernels, with which this run began")

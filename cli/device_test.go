@@ -51,7 +51,7 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 		return // a phase that is done is not stopped
 	}
 	stopped := filepath.Join(dir, "stopped")
-	x := snug(t, "", "train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "4")
+	x := snug(t, "", "train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "2")
 	if x.code != 4 {
 		t.Fatalf("--until 4: exit code %d\n%s", x.code, x.err)
 	}
@@ -63,7 +63,7 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 // resumed with that of an uninterrupted one.
 func sameWeights(t *testing.T, whole, resumed string) {
 	t.Helper()
-	last := checkpoint.Name(8)
+	last := checkpoint.Name(4)
 	d, err := checkpoint.Compare(filepath.Join(whole, checkpoint.Folder, last), filepath.Join(resumed, checkpoint.Folder, last))
 	if err != nil {
 		t.Fatal(err)

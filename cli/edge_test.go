@@ -25,6 +25,7 @@ func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plans a thousand models")
 	}
+	t.Parallel()
 	every, ended := everySystem(t), map[int]int{}
 	for _, s := range session.Systems {
 		run := every[s.Config.Name]

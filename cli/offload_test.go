@@ -78,7 +78,7 @@ func TestRunsWithOffloadedActivations(t *testing.T) {
 			whole, stopped := filepath.Join(dir, "whole"), filepath.Join(dir, "stopped")
 			trainOn(t, r, whole, device, "--training.gradient_checkpointing", "none")
 			with := append(away(shortOf(t, "--config", r.config, "--hardware.device", device)), "--training.gradient_checkpointing", "none")
-			x := snug(t, "", slices.Concat([]string{"train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "4"}, with)...)
+			x := snug(t, "", slices.Concat([]string{"train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "2"}, with)...)
 			if x.code != 4 {
 				t.Fatalf("exit code %d\n%s%s", x.code, x.out, x.err)
 			}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,22 +25,22 @@ func TestEveryPresetNamesWhatIsMissing(t *testing.T) {
 	flag := regexp.MustCompile(`^snug: [^\n]*--(data|tasks|model|split)\.[a-z_.]+`)
 	for _, p := range presets {
 		t.Run(p.Name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			if s := snug(t, "", "plan", p.Name, "--card", "t4"); s.code != exitDone && s.code != exitNoFit {
-				t.Errorf("plan: exit code %d\n%s", s.code, s.err)
+			t.Parallel()
+			dir := t.TempDir()
+			if v := launch(t, dir, "snug", "plan", p.Name, "--card", "t4", "--json"); v.wait() != exitDone && v.code != exitNoFit {
+				t.Errorf("plan: exit code %d\n%s", v.code, v.output())
 			}
 			if strings.HasSuffix(p.Name, "quickstart") {
 				return // docs/quality.md has them trained, by tools/quality
 			}
-			s := snug(t, "", "train", p.Name)
-			found := flag.FindStringSubmatch(s.err)
-			if s.code != exitUsage || found == nil || s.out != "" {
-				t.Fatalf("exit code %d, %q said first\n%s", s.code, s.out, s.err)
+			v := launch(t, dir, "snug", "train", p.Name)
+			if v.wait() != exitUsage || !flag.MatchString(v.output()) {
+				t.Fatalf("exit code %d\n%s", v.code, v.output())
 			}
-			if list, err := os.ReadDir("."); err != nil || len(list) > 0 {
+			if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
 				t.Errorf("%v was made, %v", list, err)
 			}
-			t.Logf("%s", strings.TrimSpace(s.err))
+			t.Logf("%s", strings.TrimSpace(v.output()))
 		})
 	}
 }
@@ -64,16 +65,17 @@ func TestFinetunePresetsFit(t *testing.T) {
 		{"finetune-cpu", "", llama(3072, 8192, 8, 24, 128256)},
 	} {
 		t.Run(x.preset, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			if err := os.WriteFile("config.json", []byte(x.model), 0o666); err != nil {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(x.model), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			args := []string{"plan", x.preset, "--model.folder", "."}
+			args := []string{"plan", x.preset, "--json", "--model.folder", "."}
 			if x.card != "" {
 				args = append(args, "--card", x.card)
 			}
-			if s := snug(t, "", args...); s.code != exitDone {
-				t.Errorf("exit code %d\n%s", s.code, s.err)
+			if v := launch(t, dir, "snug", args...); v.wait() != exitDone {
+				t.Errorf("exit code %d\n%s", v.code, v.output())
 			}
 		})
 	}

@@ -245,6 +245,21 @@ func (v *victim) ambush(rng *rand.Rand) bool {
 	return v.wait() == -1
 }
 
+// childrenOf are the processes that a process has started and that have not ended; only Linux tells.
+func childrenOf(parent int) (ids []int) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	for _, path := range paths {
+		stat, _ := os.ReadFile(path) // it may have ended
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent) && f[0] != "Z" {
+			if id, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
 // saved is the update of the last save that was reported, -1 for none.
 func (v *victim) saved() int64 {
 	last := int64(-1)

@@ -41,6 +41,7 @@ func TestPeakWithinPlan(t *testing.T) {
 	t.Parallel()
 	for preset, settings := range shortQuickstarts() {
 		t.Run(preset, func(t *testing.T) {
+			t.Parallel()
 			work := t.TempDir()
 			args := append([]string{"train", preset, "--out", "run"}, settings...)
 			planned := peakWithinPlan(t, work, args...)

@@ -67,22 +67,12 @@ func gone(id int) bool {
 func (f *family) ranks() map[int]int {
 	f.Helper()
 	found := map[int]int{}
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, dir := range dirs {
-		stat, _ := os.ReadFile(filepath.Join(dir, "stat")) // it may have ended
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		if fields := strings.Fields(rest); len(fields) < 2 || fields[1] != strconv.Itoa(f.Process.Pid) {
-			continue
-		}
-		environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
+	for _, id := range childrenOf(f.Process.Pid) {
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", id)) // it may have ended
 		for v := range strings.SplitSeq(string(environ), "\x00") {
 			if text, ok := strings.CutPrefix(v, "SNUG_RANK="); ok {
-				rank, err1 := strconv.Atoi(text)
-				id, err2 := strconv.Atoi(filepath.Base(dir))
-				if err := errors.Join(err1, err2); err != nil {
+				rank, err := strconv.Atoi(text)
+				if err != nil {
 					f.Fatal(err)
 				}
 				found[rank] = id

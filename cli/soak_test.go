@@ -56,7 +56,10 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("SNUG_SOAK_SEED=%d", seed)
 	s := &soak{t: t, rng: rand.New(rand.NewPCG(seed, 0)), work: undisturbed(t, soakSettings...), done: map[string]int{}}
-	s.want = metricLines(t, filepath.Join(s.work, "whole"))
+	if v := start(t, s.work, "whole-shared", append(slices.Clone(soakSettings), "--nproc", "1")...); v.wait() != exitDone {
+		t.Fatalf("the undisturbed run of --nproc 1 ended with code %d:\n%s", v.code, v.output())
+	}
+	s.want = map[bool][]string{false: metricLines(t, s.path("whole")), true: metricLines(t, s.path("whole-shared"))}
 	s.mounts = exec.Command("unshare", "-rm", "sh", "-c", "mount -t tmpfs tmpfs "+t.TempDir()).Run() == nil
 	if !s.mounts {
 		t.Log("file systems cannot be mounted here: no disk is filled")
@@ -75,7 +78,8 @@ type soak struct {
 	t      *testing.T
 	rng    *rand.Rand
 	work   string
-	want   []string // metrics of the undisturbed run
+	want   map[bool][]string // metrics of the undisturbed runs, by whether processes share it
+	shared bool              // the life's run is shared by processes
 	mounts bool
 	done   map[string]int // actions by name
 }
@@ -110,6 +114,9 @@ func (s *soak) life(dir string, until time.Time) {
 	for _, a := range soakActions {
 		total += a.weight
 	}
+	if s.shared = s.rng.IntN(3) == 0; s.shared {
+		s.done["a run shared by processes"]++
+	}
 	for !s.t.Failed() {
 		if time.Now().After(until) {
 			s.finish(dir)
@@ -134,9 +141,17 @@ func (s *soak) path(parts ...string) string {
 	return filepath.Join(append([]string{s.work}, parts...)...)
 }
 
+// settings are those of a life's run; the processes of one that is shared are one or two each time.
+func (s *soak) settings() []string {
+	if !s.shared {
+		return slices.Clone(soakSettings)
+	}
+	return append(slices.Clone(soakSettings), "--nproc", strconv.Itoa(1+s.rng.IntN(2)))
+}
+
 // start resumes the run in dir, with further flags.
 func (s *soak) start(dir string, flags ...string) *victim {
-	v := start(s.t, s.work, dir, append(slices.Clone(soakSettings), flags...)...)
+	v := start(s.t, s.work, dir, append(s.settings(), flags...)...)
 	s.watch(v)
 	return v
 }
@@ -190,15 +205,24 @@ func (s *soak) somewhere(v *victim) bool {
 	return true
 }
 
-// nobodyLeft checks that no process works in the folder of the test any more.
+// nobodyLeft checks that no process works in the folder of the test any more. Those of a
+// process that was killed have a moment to notice.
 func (s *soak) nobodyLeft(after string) {
-	list, err := filepath.Glob("/proc/[0-9]*/cwd")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, link := range list {
-		if at, err := os.Readlink(link); err == nil && at == s.work {
-			s.t.Errorf("after %q %s still runs", after, filepath.Dir(link))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		list, err := filepath.Glob("/proc/[0-9]*/cwd")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		left := slices.DeleteFunc(list, func(link string) bool {
+			at, err := os.Readlink(link)
+			return err != nil || at != s.work
+		})
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Errorf("after %q %v still run", after, left)
+			return
 		}
 	}
 }
@@ -213,16 +237,22 @@ func (s *soak) finish(dir string) bool {
 
 func (s *soak) same(dir string) {
 	s.t.Helper()
-	sameLines(s.t, dir, metricLines(s.t, s.path(dir)), s.want)
-	sameBits(s.t, s.path("whole"), s.path(dir))
+	whole := "whole"
+	if s.shared {
+		whole = "whole-shared"
+	}
+	sameLines(s.t, dir, metricLines(s.t, s.path(dir)), s.want[s.shared])
+	sameBits(s.t, s.path(whole), s.path(dir))
 }
 
+// kill kills the process, or one of those that it has started.
 func (s *soak) kill(dir string) bool {
 	v := s.start(dir)
 	if s.somewhere(v) {
-		_ = v.cmd.Process.Kill() // it may have ended
+		all := append(childrenOf(v.cmd.Process.Pid), v.cmd.Process.Pid)
+		_ = syscall.Kill(all[s.rng.IntN(len(all))], syscall.SIGKILL) // it may have ended
 	}
-	if s.end(v, -1, exitDone) == exitDone {
+	if s.end(v, -1, exitDone, exitLostRank) == exitDone {
 		s.same(dir)
 		return true
 	}
@@ -402,7 +432,7 @@ func (s *soak) fillDisk(dir string) bool {
 	if !s.mounts || len(s.checkpoints(dir)) == 0 {
 		return false
 	}
-	args := strings.Join(soakSettings, " ")
+	args := strings.Join(s.settings(), " ")
 	script := fmt.Sprintf(`mkdir -p disk && mount -t tmpfs -o size=64m tmpfs disk && cp -r %[1]s disk/run || exit 90
 		mount -o remount,size=$(($(du -sk disk | cut -f1) + %[2]d))k disk || exit 91
 		snug train --config tiny.yaml --resume --out disk/run %[3]s; first=$?

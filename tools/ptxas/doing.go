@@ -92,19 +92,24 @@ func (d done) loop() (unit string, of counts.Work) {
 func doing(list []done) string {
 	var w strings.Builder
 	fmt.Fprintf(&w, `
-## What they do on a T4
+## What the kernels do on a T4
 
-Warp instructions of a unit of the main loop, by pipe, as the interpreter counts them in the
-PTX (tools/counts): a step of a product is 32 along K for a tile (8 in float), a pair is a tile
-of queries and one of keys, a line 32 neighbors (128 of a norm by a warp), a block and a warp
-what their threads do. Shared memory is in wavefronts of 128 bytes, global memory in sectors of
-32. For each kernel, the last columns have its longest launch in a training step of
-%s, in fp16 and fp32, as
-plans price it: what limits it, and how much it reaches of the specified 65 TFLOP/s (8.1 in
-float) and 320 GB/s. 70 W allow 24 TFLOP/s (37 %%), and 5.2 in float; copies were seen at 256
-GB/s (80 %%), norms at 230 (72 %%). Predicted, not measured.
+The columns from tensor to sectors are the work in one unit of the main loop, as counted in the PTX
+by the interpreter (tools/counts): warp instructions by pipe, wavefronts of 128 bytes of shared
+memory and sectors of 32 bytes of global memory. The units:
 
-| kernel | unit | tensor | fp32 | integer | xu | other | shared | sectors | limit | of the peak | of memory |
+- step: 32 along K (8 in float) for one tile of a product;
+- pair: one tile of queries and one tile of keys;
+- line: 32 neighbors, or 128 in a norm with one warp per row;
+- block, warp: the work of its threads.
+
+The last columns price, as plans do, the longest launch of each kernel in a training step of these
+presets, in fp16 and fp32: %s.
+They give what limits the launch, and its shares of the specified peak of 65 TFLOP/s (8.1 in float)
+and bandwidth of 320 GB/s. 70 W allow 24 TFLOP/s (37 %%), or 5.2 in float; copies have been seen at
+256 GB/s (80 %%) and norms at 230 (72 %%). The table is predicted, not measured.
+
+| kernel | unit | tensor | fp32 | integer | xu | other | shared | sectors | limit | share of peak | share of bandwidth |
 |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|
 `, strings.Join(modeled, ", "))
 	for _, d := range list {

@@ -106,30 +106,29 @@ func markdown(by []assembler, rows []*row) string {
 	}
 	fmt.Fprintf(&w, `# Kernels of engine/cuda
 
-Written by tools/ptxas, which assembles every kernel and those generated for the
-presets and the conformance table with NVIDIA's ptxas: the code for sm_75 for sm_75, 86
-and 89, that for sm_80 for sm_80, 86, 89, 90 and 120. No kernel spills registers or uses
-local memory on a card that is given it. No card is needed:
+This page is written by tools/ptxas. With NVIDIA's ptxas it assembles every precompiled kernel and,
+of the kernels generated for presets and the conformance table, the three longest of each kind. PTX
+for sm_75 is assembled for sm_75, 86 and 89, and PTX for sm_80 for sm_80, 86, 89, 90 and 120. No
+kernel spills registers or uses local memory on a card that runs it. No card is needed:
 
-    go run ./tools/ptxas --write   # after a change of kernels
-    .ci/run kernels                # compares, where a ptxas is found
+    go run ./tools/ptxas --write   # after a kernel changes
+    .ci/run kernels                # compares, if a ptxas is found
 
-Two versions of ptxas are used, one of CUDA 12 and one of CUDA 13, since drivers of
-either are in use and they disagree about some PTX. Both are Python packages; NVIDIA's
-license lets anybody use them, not pass them on. The compiler, which the committed PTX
-is made by, is Debian's and Ubuntu's clang-19:
+Two versions of ptxas are used, one from CUDA 12 and one from CUDA 13, since drivers of both are in
+use and the two disagree about some PTX. Both are Python packages; NVIDIA's license allows anybody
+to use them, but not to redistribute them. The committed PTX is compiled with clang-19 from Debian
+or Ubuntu:
 
     pip install --no-deps --target DIR nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-nvcc==13.2.86
     export SNUG_PTXAS=DIR/nvidia/cuda_nvcc/bin/ptxas:DIR/nvidia/cu13/bin/ptxas
     apt-get install clang-19
 
-Assembled by ptxas %s; the figures are those of the last.
+Assembled by ptxas %s; the figures are from the last of these.
 
-A row stands for kernels that differ in formats, or in what was fused into them, and
-has the highest registers and shared memory of them. Blocks are those that a
-multiprocessor of a T4 holds at a time: 65,536 registers, given to warps in units of
-256, 64 KiB of shared memory, 1,024 threads, 16 blocks. These are computed, not
-measured.
+Each row is a group of kernels that differ only in number formats or in what was fused into them,
+and gives the most registers and shared memory that any of them uses. Blocks are the number that a
+multiprocessor of a T4 holds at a time, given 65,536 registers, allocated to warps in units of 256,
+64 KiB of shared memory, 1,024 threads and 16 blocks. They are computed, not measured.
 
 `, strings.Join(versions, " and "))
 	w.WriteString("| kernel | variants | threads | registers, sm_75 | shared bytes | blocks on a T4 | warps of 32 | limit | registers, sm_80 | sm_90 |\n|---|--:|--:|--:|--:|--:|--:|---|--:|--:|\n")

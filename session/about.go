@@ -12,11 +12,11 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// aboutRun is what a watcher must know about the run.
+// aboutRun collects what a monitor needs to know about the run.
 func (r *run) aboutRun(from int64) *monitor.Info {
 	cfg, rep := r.Config, r.report
 	c := rep.Run.Settings
-	host, _ := os.Hostname() // empty where it is not known
+	host, _ := os.Hostname() // empty if unknown
 	best, _, err := device.ChoosePrecision(device.Auto, r.own())
 	if err != nil {
 		best = ""
@@ -50,7 +50,7 @@ func (r *run) aboutRun(from int64) *monitor.Info {
 	return i
 }
 
-// performance is what the session measured so far, for the metadata of a checkpoint.
+// performance returns what the session has measured so far, for a checkpoint's metadata.
 func (r *run) performance() *checkpoint.Performance {
 	s := r.report.Run.Settings
 	p := &checkpoint.Performance{
@@ -64,8 +64,8 @@ func (r *run) performance() *checkpoint.Performance {
 	return p
 }
 
-// nextBatch plans the run with twice the micro-batch, at the same batch of an update
-// where that can be; nil where there is no such plan.
+// nextBatch plans the run with twice the micro-batch, keeping the batch of an update if possible. It returns
+// nil if there is no such plan.
 func (r *run) nextBatch(target plan.Target) *device.NextBatch {
 	c := r.report.Run.Settings
 	next := &device.NextBatch{BatchSize: 2 * c.MicroBatch, Accumulation: max(1, c.Accumulation)}
@@ -81,7 +81,7 @@ func (r *run) nextBatch(target plan.Target) *device.NextBatch {
 	return next
 }
 
-// ended writes how the session ended, where it began.
+// ended records how the session ended, if it ever began.
 func (r *run) ended(err error) {
 	if r.telemetry == nil {
 		return
@@ -100,7 +100,7 @@ func (r *run) ended(err error) {
 		text += ": " + end.Text
 	}
 	r.about.End = end
-	_ = r.store.Run().ReplaceJSON(monitor.InfoFile, r.about) // the run itself reports how it ended
+	_ = r.store.Run().ReplaceJSON(monitor.InfoFile, r.about) // the run itself already reports how it ended
 	if r.tracking != nil {
 		r.tracking.End(trackedStatus(end.State))
 	}
@@ -108,7 +108,7 @@ func (r *run) ended(err error) {
 	r.telemetry.end()
 }
 
-// review is what a watcher sees of the run so far; nil where nothing can be read.
+// review returns the run so far as a monitor sees it, or nil if nothing can be read.
 func (r *run) review() *monitor.Snapshot {
 	r.telemetry.written()
 	m, err := monitor.Open(r.home())

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// learning watches whether the run learns.
+// learning configures the checks for whether the run learns.
 func (r *run) learning() train.Learning {
 	t := &r.Config.Training
 	l := train.Learning{Drifts: r.data.Drifts, From: int64(max(2*t.WarmupSteps, t.MaxSteps/5))}
@@ -17,7 +17,7 @@ func (r *run) learning() train.Learning {
 	return l
 }
 
-// advise names the settings that help with a kind of warning, with their values.
+// advise lists the settings that help with a kind of warning, with their current values.
 func (r *run) advise(kind train.WarningKind) (helps []string) {
 	values := map[string]string{}
 	for _, v := range r.Config.Values() {
@@ -63,7 +63,7 @@ func (r *run) advise(kind train.WarningKind) (helps []string) {
 	return helps
 }
 
-// or is a, or b where that is empty.
+// or returns a, or b if a is empty.
 func or(a, b string) string {
 	if a == "" {
 		return b

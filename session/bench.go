@@ -22,13 +22,13 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Measured is one configuration, measured.
+// Measured holds the measurements of one configuration.
 type Measured struct {
 	Name     string        `json:"configuration"`
-	At       float64       `json:"at,omitempty"` // what a sweep varies, where that is a number
+	At       float64       `json:"at,omitempty"` // the value that a sweep varies, if it is a number
 	Current  bool          `json:"as_configured,omitempty"`
 	Settings plan.Settings `json:"settings"`
-	Workers  int           `json:"workers,omitempty"` // of the loader, where a sweep varies them
+	Workers  int           `json:"workers,omitempty"` // loader workers, if a sweep varies them
 	Prefetch int           `json:"prefetch,omitempty"`
 	Load     float64       `json:"load_seconds"`         // compile, plan, load, initialize
 	First    float64       `json:"first_update_seconds"` // from the start of the loop
@@ -42,24 +42,25 @@ type Measured struct {
 	Unit     string        `json:"unit"`
 	Arena    int64         `json:"arena_bytes"`
 	Total    int64         `json:"planned_total_bytes"`
-	// Others is how many processors other programs kept busy while it was trained, 0 where that took less than a second.
+	// Others is how many processors other programs kept busy during training; 0 if training took less than a
+	// second.
 	Others float64 `json:"processors_busy_with_others,omitempty"`
-	// Peak is the most memory of the process; CardUsed what was taken of the card.
+	// Peak is the peak memory of the process, CardUsed the memory taken on the card.
 	Peak     int64 `json:"peak_rss_bytes"`
 	CardUsed int64 `json:"card_used_bytes,omitempty"`
-	// Joules is the energy that the card drew for an update; 0: not known.
+	// Joules is the energy that the card drew per update; 0 if unknown.
 	Joules float64 `json:"joules_per_update,omitempty"`
-	// Loader is the loader by itself, in units a second; nil: not measured.
+	// Loader is the throughput of the loader alone, in units per second; nil if not measured.
 	Loader  *Spread   `json:"loader_units_per_second,omitempty"`
 	Share   float64   `json:"flops_utilization"`
 	ShareOf string    `json:"flops_utilization_of,omitempty"`
 	Losses  []float64 `json:"losses"`
-	// Profile is of the configured program, node by node, and Speed what it is held
-	// against; where they were asked for. Traced is how long its runs took.
+	// Profile times the configured program node by node, and Speed is what it is compared with; both are set
+	// only on request. Traced is how long the profiled runs took.
 	Profile *plan.Profile `json:"-"`
 	Speed   plan.Speed    `json:"-"`
 	Traced  time.Duration `json:"-"`
-	// Operations are those of the profile, the longest first.
+	// Operations are the operations of the profile, longest first.
 	Operations []plan.ProfileRow `json:"operations,omitempty"`
 }
 
@@ -70,33 +71,32 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// spread is that of values, which it sorts.
+// spread returns the Spread of values. It sorts values.
 func spread(values []float64) Spread {
 	slices.Sort(values)
 	return Spread{values[len(values)/2], values[0], values[len(values)-1]}
 }
 
-// BenchWarmup are the updates before those that are measured.
+// BenchWarmup is the number of unmeasured updates before the measured ones.
 const BenchWarmup = 3
 
-// BenchOptions are how configurations are measured.
+// BenchOptions control how configurations are measured.
 type BenchOptions struct {
-	Updates int // measured, after [BenchWarmup] unmeasured ones
-	// Limit is how long a configuration may take by prediction; 0: as long as it does.
+	Updates int // measured updates, after [BenchWarmup] unmeasured ones
+	// Limit is the longest that a configuration may take, by prediction; 0 means no limit.
 	Limit time.Duration
-	// Synthetic uses generated batches although there is data.
+	// Synthetic uses generated batches even if there is data.
 	Synthetic bool
-	// Ops times the configured program node by node too, Shapes with each shape by
-	// itself.
+	// Ops also times the configured program node by node, Shapes with each shape separately.
 	Ops, Shapes bool
 }
 
-// Bench measures configurations of a setup. Nothing is written but prepared data: in
-// data.cache_dir, or else a temporary folder that Close removes.
+// Bench measures configurations of a setup. It writes nothing but prepared data, which goes to data.cache_dir
+// or else to a temporary folder that Close removes.
 type Bench struct {
 	*Setup
 	how BenchOptions
-	// Why is why micro-batches are synthetic; empty: they are not.
+	// Why says why micro-batches are synthetic; empty if they are not.
 	Why string
 
 	ctx     context.Context
@@ -104,22 +104,22 @@ type Bench struct {
 	planner *plan.Planner
 	dir     string
 	done    map[point]*Measured
-	// current are the configured settings with what was left open decided; zero where
-	// they do not fit.
+	// current holds the configured settings after the planner has decided the open ones; it is zero if they
+	// do not fit.
 	current plan.Settings
-	// slower is how much longer than predicted an update took of what was measured last, 1 at the least.
+	// slower is the ratio of measured to predicted update time in the last measurement, at least 1.
 	slower float64
 }
 
-// point is what a measurement depends on.
+// point identifies a measurement by everything that it depends on.
 type point struct {
 	plan.Settings
 	workers, prefetch int
 }
 
-// LacksData is why a configuration cannot be trained as it is for lack of data or
-// weights; empty: nothing is known to be missing. Where the user named the data, what
-// is missing is an error, not a reason to use synthetic data.
+// LacksData says which missing data or weights keep a configuration from being trained as it is; it returns
+// an empty string if nothing is known to be missing. If the user named the data, missing data is an error,
+// not a reason to use synthetic data.
 func (s *Setup) LacksData() string {
 	d := &s.Config.Data
 	origin, _ := s.Config.Origin("data.source")
@@ -145,8 +145,7 @@ func (s *Setup) LacksData() string {
 	return ""
 }
 
-// Bench prepares to measure configurations of a setup. The end of ctx ends whatever it
-// does.
+// Bench prepares to measure configurations of a setup. Cancelling ctx stops any measurement.
 func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
 	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}}
 	if o.Synthetic {
@@ -167,13 +166,13 @@ func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
 	return b, err
 }
 
-// Close removes prepared data.
+// Close removes the prepared data.
 func (b *Bench) Close() error { return os.RemoveAll(b.dir) }
 
-// settings are the configured ones.
+// settings returns the configured settings.
 func (b *Bench) settings() (plan.Settings, error) { return b.Settings(b.Precision) }
 
-// check plans changed settings (nil: as configured).
+// check plans the settings after change; a nil change plans them as configured.
 func (b *Bench) check(change func(*plan.Settings)) (*plan.Report, error) {
 	c, err := b.settings()
 	if err != nil {
@@ -185,7 +184,7 @@ func (b *Bench) check(change func(*plan.Settings)) (*plan.Report, error) {
 	return b.planner.Check(b.chunked(c, b.target))
 }
 
-// open opens the data for a program, real or synthetic.
+// open opens real or synthetic data for a program.
 func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run, error) {
 	m := *b.Model
 	m.Shape = b.shape(c)
@@ -201,7 +200,7 @@ func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run,
 	if at.prefetch > 0 {
 		own.Data.Prefetch = at.prefetch
 	}
-	// A system may keep what it prepares next to its run directory.
+	// A system may store what it prepares next to its run directory.
 	dir := filepath.Join(b.dir, "run")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -219,12 +218,12 @@ func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run,
 	return run, nil
 }
 
-// tooLong is a configuration that was not measured because of what it is predicted to take, or given up because of what
-// its first updates took.
+// tooLong reports a configuration that was not measured because of its predicted time, or was given up
+// because of the time of its first updates.
 type tooLong struct {
 	needs, limit time.Duration
-	each         time.Duration // update; 0: the limit ended in the middle of one
-	// update is the one after which it was given up; 0: it was not begun.
+	each         time.Duration // per update; 0 if the limit passed in the middle of one
+	// update is the last update before giving up; 0 if none was started.
 	update int64
 }
 
@@ -238,10 +237,10 @@ func (e tooLong) Error() string {
 	return fmt.Sprintf("predicted to take %s, %s an update, over --limit %s (0 runs all)", about(e.needs), about(e.each), about(e.limit))
 }
 
-// ExitCode is that of a command line which asks for what it does not allow.
+// ExitCode is that of a usage error: the limit is part of the command line.
 func (tooLong) ExitCode() int { return 2 }
 
-// about is a time to the second, or finer where it is short.
+// about rounds a duration to the second, or finer if it is short.
 func about(d time.Duration) string {
 	unit := time.Second
 	for unit > 1 && d < 10*unit {
@@ -250,8 +249,8 @@ func about(d time.Duration) string {
 	return d.Round(unit).String()
 }
 
-// Measure trains for some updates with changed settings (nil: as configured). What was
-// measured before is not measured again.
+// Measure trains for a few updates with the settings after change; a nil change measures them as configured.
+// A configuration that was already measured is not measured again.
 func (b *Bench) Measure(change func(*plan.Settings)) (*Measured, error) {
 	return b.measure(change, point{})
 }
@@ -281,7 +280,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, CloseData(data)) }()
-	debug.FreeOSMemory() // what the last configuration had is not this one's
+	debug.FreeOSMemory() // memory of the previous configuration must not count for this one
 	resetPeakRSS()
 	_, free, err := backend.CardOf(b.Backend)
 	if err != nil {
@@ -315,13 +314,13 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 			return nil, err
 		}
 	}
-	b.slower = max(1, row.Best/row.Planned) // of the fastest: what disturbed the others may be over
+	b.slower = max(1, row.Best/row.Planned) // uses the fastest update: what slowed the others may be over
 	kept := *row
 	b.done[at] = &kept
 	return row, nil
 }
 
-// train trains and notes what the updates took.
+// train trains and records how long the updates took.
 func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) (err error) {
 	var took, wait, flops, rate []float64
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
@@ -357,7 +356,7 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	defer func() { err = errors.Join(err, sampler.Close()) }()
 	res, err := job.Run(ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
-		err = context.Cause(ctx) // nothing was saved to continue from
+		err = context.Cause(ctx) // not ErrStopped: nothing was saved to continue from
 	}
 	if err != nil {
 		return err
@@ -372,22 +371,23 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	row.First, row.Median, row.Best, row.Worst = res.FirstUpdate.Seconds(), t.Median, t.Min, t.Max
 	row.Wait, row.Rate = spread(wait).Median, spread(rate).Median
 	f := spread(flops)
-	b.Setup.Share(report, f.Max) // the fastest may raise the peak
+	b.Setup.Share(report, f.Max) // the fastest update may raise the peak
 	row.Share = b.Setup.Share(report, f.Median)
 	row.ShareOf = report.Speed.PeakName
 	b.keepPeak()
 	return nil
 }
 
-// pace holds training to a limit of time, whatever was predicted.
+// pace stops training that exceeds a time limit, whatever the prediction was.
 type pace struct {
 	began   time.Time
-	updates int64 // of all
+	updates int64 // total
 	limit   time.Duration
-	least   time.Duration // that an update took; the first of a program takes longer than the others
+	least   time.Duration // time of the fastest update; the first is slower than the rest
 }
 
-// after says that training, as fast as its fastest update so far, ends after the limit; nil: it does not.
+// after returns an error if training would exceed the limit even at the pace of its fastest update so far,
+// and nil otherwise.
 func (p *pace) after(update int64, took time.Duration) *tooLong {
 	if p.least == 0 || took < p.least {
 		p.least = took
@@ -399,11 +399,11 @@ func (p *pace) after(update int64, took time.Duration) *tooLong {
 	return &tooLong{needs, p.limit, p.least, update}
 }
 
-// The loader by itself is measured in rounds, each of so long at least.
+// loaderRound is the minimum length of a round in which the loader alone is measured.
 const loaderRound = 50 * time.Millisecond
 
-// alone measures a loader by itself: its batches are written into the inputs of a
-// program and not computed on.
+// alone measures a loader without training: batches are written into the inputs of a program, but nothing is
+// computed.
 func (b *Bench) alone(x *engine.Executable, l train.DataLoader) (*Spread, error) {
 	next := func() (int64, error) {
 		u, err := l.Next()
@@ -417,7 +417,7 @@ func (b *Bench) alone(x *engine.Executable, l train.DataLoader) (*Spread, error)
 		}
 		return u.Tokens, nil
 	}
-	// What was made ahead before the clock started is not counted.
+	// Batches prepared before the clock started do not count.
 	for range b.Config.Data.Prefetch + BenchWarmup {
 		if _, err := next(); err != nil {
 			return nil, err
@@ -447,7 +447,7 @@ func (b *Bench) alone(x *engine.Executable, l train.DataLoader) (*Spread, error)
 func (row *Measured) profile(x *engine.Executable, how BenchOptions, speed plan.Speed) (err error) {
 	var fns, kinds []string
 	for _, f := range x.Program().Funcs {
-		// Of several compiled shapes the first is timed, as it is planned.
+		// Of several compiled shapes, only the first is timed, because the plan uses it too.
 		if kind, _, _ := strings.Cut(f.Name, "@"); kind != engine.FuncEval && !slices.Contains(kinds, kind) {
 			fns, kinds = append(fns, f.Name), append(kinds, kind)
 		}

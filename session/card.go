@@ -5,27 +5,25 @@ import (
 	"github.com/snug-ml/snug/device/nvml"
 )
 
-// CardUse is how a run used its card. What the card does not report is zero.
+// CardUse is how a run used its card. Values that the card does not report are zero.
 type CardUse struct {
-	// Busy is the mean share of the time in which a kernel ran, in percent.
+	// Busy is the mean share of time in which a kernel was running, in percent.
 	Busy float64 `json:"busy_percent"`
-	// Memory is the most that was taken, by all processes, in bytes.
+	// Memory is the peak memory in use by all processes, in bytes.
 	Memory int64 `json:"memory_peak_bytes"`
-	// Watts are the mean of what was drawn, Cap is what may be, and Joules are the
-	// energy of the session's updates.
+	// Watts is the mean power draw, Cap the power limit, and Joules the energy of the session's updates.
 	Watts  float64 `json:"watts"`
 	Cap    float64 `json:"watts_cap"`
 	Joules float64 `json:"joules"`
-	// Celsius is the highest temperature, MHz the mean clock of the multiprocessors.
+	// Celsius is the highest temperature, and MHz the mean clock of the multiprocessors.
 	Celsius int     `json:"celsius_peak"`
 	MHz     float64 `json:"mhz"`
-	// Slowed is the share of the time in which clocks were held down, in percent,
-	// and SlowedBy by what.
+	// Slowed is the share of time in which clocks were held down, in percent, and SlowedBy the cause.
 	Slowed   float64 `json:"slowed_percent"`
 	SlowedBy string  `json:"slowed_by,omitempty"`
 }
 
-// cardUse samples a card now and then, and sums up how it is used.
+// cardUse sums up samples of how a card is used.
 type cardUse struct {
 	last    nvml.Sample
 	samples int
@@ -37,8 +35,7 @@ type cardUse struct {
 	use     CardUse
 }
 
-// add takes a look at the card. The first looks come before the card is warm, and
-// count as all do.
+// add adds a sample. The first samples are taken before the card is warm, and count like any other.
 func (m *cardUse) add(s nvml.Sample) {
 	m.last = s
 	m.samples++
@@ -60,8 +57,7 @@ func (m *cardUse) add(s nvml.Sample) {
 	m.use.Cap = max(m.use.Cap, s.Cap)
 }
 
-// sum is the use of the card in so many seconds of updates; nil where nothing was
-// seen.
+// sum returns the use of the card over the given seconds of updates, or nil if there are no samples.
 func (m *cardUse) sum(seconds float64) *CardUse {
 	if m == nil || m.samples == 0 {
 		return nil

@@ -15,44 +15,44 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// carrier is what the processes of runs exchange gradients over: the group in which they have
-// met, or an engine that hardware.exchange names. MPI is opened for the first run and kept for
-// those that follow; NCCL connects the memory of a run's program.
+// carrier is what the processes of a run exchange gradients over: the group in which they met, or an engine
+// that hardware.exchange names. MPI is opened for the first run and kept for later ones; NCCL is connected
+// for each run, because it uses the memory of the run's program.
 type carrier struct {
-	met     dist.Group   // nil: this process trains alone
-	engine  dist.Group   // MPI's; nil: it is not open
-	mpi     *mpi.Library // the engine's
-	library fmt.Stringer // in use; nil: none is
-	seated  bool         // the ranks have told each other where they compute
+	met     dist.Group   // nil if this process trains alone
+	engine  dist.Group   // the MPI group; nil if not open
+	mpi     *mpi.Library // library behind engine
+	library fmt.Stringer // in use; nil if none
+	seated  bool         // the ranks have exchanged their seats
 }
 
-// via is what a run exchanges gradients over.
+// via is what one run exchanges gradients over.
 type via struct {
 	group dist.Group
-	cards *nccl.Library // from card to card; nil: through main memory
-	why   string        // what hardware.exchange auto chose, and why; empty: nothing was chosen
+	cards *nccl.Library // from card to card; nil means through main memory
+	why   string        // what hardware.exchange auto chose, and why; empty if nothing was chosen
 }
 
-// over splits the setting hardware.exchange: what to exchange over, and the path of its library, "" for
+// over splits the setting hardware.exchange into the engine and the path of its library, which is empty for
 // any.
 func over(setting string) (engine, path string) {
 	engine, path, _ = strings.Cut(setting, ":")
 	return engine, path
 }
 
-// overMPI reports whether so many processes exchange over MPI: one has nothing to exchange.
+// overMPI reports whether world processes exchange over MPI. A single process has nothing to exchange.
 func overMPI(setting string, world int) bool {
 	engine, _ := over(setting)
 	return engine == "mpi" && world > 1
 }
 
-// overCards reports whether gradients of the run are to be exchanged from card to card, as far as this
-// process knows: own says that its card is meant, and not one that may be absent.
+// overCards reports whether the run is to exchange gradients from card to card, as far as this process knows.
+// own says that the decision is about this machine's card, not one that may be absent.
 func (s *Setup) overCards(own bool) bool {
 	switch engine, _ := over(s.Config.Hardware.Exchange); {
 	case s.World == 0:
 		return false
-	case s.sums() == train.Tree: // which is added up in main memory
+	case s.sums() == train.Tree: // tree sums are added up in main memory
 		return false
 	case engine == "auto" && s.World > 1:
 		if !own {
@@ -67,7 +67,7 @@ func (s *Setup) overCards(own bool) bool {
 
 var onProcessor = usage("hardware.exchange: nccl connects cards, and the processor computes: want tcp, mpi or auto, or hardware.device cuda")
 
-// find refuses a setting that cannot work, before anything is made.
+// find rejects a setting that cannot work before anything is created.
 func (s *Setup) find() error {
 	setting := s.Config.Hardware.Exchange
 	engine, path := over(setting)
@@ -89,7 +89,7 @@ func (s *Setup) find() error {
 	return nil
 }
 
-// via is what a run with the setup exchanges its gradients over; all ranks call it.
+// via returns what a run with this setup exchanges its gradients over. All ranks must call it.
 func (c *carrier) via(ctx context.Context, s *Setup) (v via, err error) {
 	setting := s.Config.Hardware.Exchange
 	engine, path := over(setting)
@@ -121,7 +121,7 @@ func (c *carrier) via(ctx context.Context, s *Setup) (v via, err error) {
 	return v, nil
 }
 
-// overMPI is the group over MPI.
+// overMPI returns the group over MPI.
 func (c *carrier) overMPI(ctx context.Context, path string) (dist.Group, error) {
 	if c.engine == nil {
 		met, ok := c.met.(dist.Watched)
@@ -138,17 +138,17 @@ func (c *carrier) overMPI(ctx context.Context, path string) (dist.Group, error) 
 	return c.engine, nil
 }
 
-// onCard is what ranks tell each other of their cards.
+// onCard is what each rank tells the others about its card.
 type onCard struct {
-	Card    string // its identity; empty: the processor computes
+	Card    string // identity; empty if the processor computes
 	Library string // version of NCCL
-	Error   string // why it cannot be used
+	Error   string // why NCCL cannot be used
 }
 
-// unconnectable is why ranks cannot exchange over NCCL.
+// unconnectable says why ranks cannot exchange over NCCL.
 type unconnectable struct{ error }
 
-// connectable is NCCL, where the ranks of a group can exchange over it. All agree on that.
+// connectable returns NCCL if the ranks of a group can exchange over it. All ranks reach the same answer.
 func (s *Setup) connectable(met dist.Group) (*nccl.Library, error) {
 	own := onCard{Card: backend.CardID(s.Backend)}
 	library, err := s.nccl()
@@ -174,7 +174,7 @@ func (s *Setup) connectable(met dist.Group) (*nccl.Library, error) {
 	return library, disconnected(ranks)
 }
 
-// disconnected is why such ranks cannot exchange over NCCL; nil: they can.
+// disconnected says why ranks with these cards cannot exchange over NCCL; it returns nil if they can.
 func disconnected(ranks []onCard) error {
 	of := map[string]int{}
 	for r, x := range ranks {
@@ -194,7 +194,7 @@ func disconnected(ranks []onCard) error {
 	return nil
 }
 
-// String is the library in use, empty where there is none.
+// String names the library in use; it is empty if there is none.
 func (c *carrier) String() string {
 	if c.library == nil {
 		return ""
@@ -202,7 +202,7 @@ func (c *carrier) String() string {
 	return c.library.String()
 }
 
-// leave ends the engine's part, and with it the group's. Training ended with err.
+// leave closes the engine, and with it the group. err is the error that training ended with.
 func (c *carrier) leave(err error) error {
 	if c.engine == nil {
 		return nil

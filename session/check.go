@@ -27,25 +27,25 @@ import (
 // formats or on two devices.
 type Check struct {
 	Sources config.Sources
-	// Dir is the run directory whose configuration Sources name; empty: they name a
-	// preset or a file, and Phase is the one of several to check (empty: the first).
+	// Dir is the run directory whose configuration Sources name. If it is empty, Sources name a preset or a
+	// file, and Phase is the phase to check, by default the first.
 	Dir, Phase string
 	Update     int64
-	// Precision and Device are tried (empty: the configured ones), Against is the
-	// format to trust, on the configured device.
+	// Precision and Device are what is tried; empty means as configured. Against is the format to trust, on
+	// the configured device.
 	Precision, Device, Against string
-	Factor                     float64 // times what its format explains a row may differ
-	Fused                      bool    // as the programs train, where results within a fused loop are not seen
+	Factor                     float64 // multiplies the difference per row that the format explains
+	Fused                      bool    // fused as in training; intermediate results of fused loops are not compared
 	OnEvent                    func(Event)
 }
 
-// CheckReport is what a [Check] found.
+// CheckReport is the result of a [Check].
 type CheckReport struct {
 	Update    int64            `json:"update"`
 	From      string           `json:"from"` // a checkpoint, or "the first weights"
 	Precision device.Precision `json:"precision"`
 	Against   device.Precision `json:"against"`
-	// Device is tried, AgainstDevice trusted; absent where both are the same.
+	// Device is the device tried and AgainstDevice the one trusted; both are absent if they are the same.
 	Device        string            `json:"device,omitempty"`
 	AgainstDevice string            `json:"against_device,omitempty"`
 	Factor        float64           `json:"factor"`
@@ -55,13 +55,13 @@ type CheckReport struct {
 	Functions     []*compare.Report `json:"functions"`
 }
 
-// CheckFigures are a program's figures of the update.
+// CheckFigures are one program's figures for the update.
 type CheckFigures struct {
 	Loss     compare.Number `json:"loss"`
 	GradNorm compare.Number `json:"grad_norm"`
 }
 
-// Run compares the update and reports what differs.
+// Run compares the update and reports the differences.
 func (c *Check) Run(ctx context.Context) (report *CheckReport, err error) {
 	p, err := c.prepare(ctx)
 	if err != nil {
@@ -71,16 +71,16 @@ func (c *Check) Run(ctx context.Context) (report *CheckReport, err error) {
 	return p.check(ctx, c)
 }
 
-// pair is a training program in two formats or on two devices, ready to run the same update.
+// pair is a training program in two formats or on two devices, ready to run the same update twice.
 type pair struct {
 	*Setup
 	trusted, tried *engine.Executable
 	against        device.Precision
-	origins        []checkpoint.Origin // of a phase
+	origins        []checkpoint.Origin // set for a phase
 	other          engine.Backend      // the device to try; Setup.Backend is trusted
 	data           *system.Run
 	home           *rundir.Dir
-	from           *checkpoint.Checkpoint // nil: the first weights
+	from           *checkpoint.Checkpoint // nil means the initial weights
 }
 
 func (p *pair) close() error {
@@ -129,7 +129,7 @@ func (c *Check) prepare(ctx context.Context) (p *pair, err error) {
 			return p, err
 		}
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil { // a preset's
+	if err := os.MkdirAll(dir, 0o777); err != nil { // it is the directory of a preset
 		return p, err
 	}
 	if p.home, err = rundir.Look(dir); err != nil {
@@ -139,7 +139,7 @@ func (c *Check) prepare(ctx context.Context) (p *pair, err error) {
 	return p, err
 }
 
-// follow finds out whether the run in dir is a phase, and what it was made of.
+// follow finds out whether the run in dir is a phase, and what it was made from.
 func (p *pair) follow(dir string) error {
 	list, err := checkpoint.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,8 +154,8 @@ func (p *pair) follow(dir string) error {
 	return err
 }
 
-// load compiles the training program in a format for a device. Both programs scale the loss
-// if one of them must, so that their gradients can be compared.
+// load compiles the training program in a format for a device. If either program must scale the loss, both
+// do, so that their gradients can be compared.
 func (p *pair) load(settings plan.Settings, precision device.Precision, on engine.Backend, fused bool) (*engine.Executable, error) {
 	settings.Precision = precision
 	shape := p.shape(settings)
@@ -170,7 +170,7 @@ func (p *pair) load(settings plan.Settings, precision device.Precision, on engin
 	return program.Load(on)
 }
 
-// open resolves the configuration with further settings.
+// open resolves the configuration with extra settings.
 func (c *Check) open(ctx context.Context, extra []config.Override) (*Setup, error) {
 	from := c.Sources
 	if c.Precision != "" {
@@ -180,8 +180,7 @@ func (c *Check) open(ctx context.Context, extra []config.Override) (*Setup, erro
 	return Load(ctx, from, c.OnEvent)
 }
 
-// resolve finds the configuration and the checkpoint to start from, and gives
-// the run directory.
+// resolve finds the configuration and the checkpoint to start from, and returns the run directory.
 func (c *Check) resolve(ctx context.Context, p *pair) (dir string, err error) {
 	if p.Setup, err = c.open(ctx, nil); err != nil {
 		return "", err
@@ -218,8 +217,8 @@ func (c *Check) resolve(ctx context.Context, p *pair) (dir string, err error) {
 	return dir, nil
 }
 
-// phase resolves one of the phases of a preset that has them, which depends on
-// nothing that an earlier one leaves.
+// phase resolves one phase of a preset that has phases. The phase must not depend on the result of an earlier
+// one.
 func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) {
 	if p.System.Phases == nil {
 		return dir, nil
@@ -250,11 +249,11 @@ func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) 
 	return filepath.Join(dir, phases[k].Name), err
 }
 
-// twoDevices reports whether the device to try is not the one to trust.
+// twoDevices reports whether the device to try differs from the one to trust.
 func (p *pair) twoDevices() bool { return p.Backend.Name() != p.other.Name() }
 
-// before is the newest whole checkpoint of the run in dir from which the update
-// still lies ahead; nil if there is none.
+// before returns the newest complete checkpoint of the run in dir that precedes the update, or nil if there
+// is none.
 func (c *Check) before(dir string) (*checkpoint.Checkpoint, error) {
 	list, err := checkpoint.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -281,7 +280,7 @@ func (c *Check) before(dir string) (*checkpoint.Checkpoint, error) {
 	return nil, nil
 }
 
-// check brings the trusted program to the update, runs it in both and compares.
+// check advances the trusted program to the update, runs the update in both programs, and compares them.
 func (p *pair) check(ctx context.Context, c *Check) (*CheckReport, error) {
 	report := &CheckReport{Update: c.Update, From: "the first weights", Precision: p.Precision, Against: p.against, Factor: c.Factor, Clean: true}
 	if p.twoDevices() {
@@ -319,7 +318,7 @@ func (p *pair) check(ctx context.Context, c *Check) (*CheckReport, error) {
 	return report, p.compare(job, &u, c, report)
 }
 
-// start copies the state that the run begins with into the trusted program.
+// start loads the initial state of the run into the trusted program.
 func (p *pair) start(job *train.Job) (int64, error) {
 	if err := p.trusted.Initialize(p.Config.Training.Seed); err != nil {
 		return 0, err
@@ -332,7 +331,7 @@ func (p *pair) start(job *train.Job) (int64, error) {
 	if p.from == nil {
 		return 0, nil
 	}
-	// A run that had no loss scale starts with its first.
+	// A run without a recorded loss scale starts with the initial one.
 	scaled := false
 	if p.from.Optimizer != nil {
 		_, err := p.from.Optimizer.Tensor(engine.StateScale)
@@ -347,7 +346,7 @@ func (p *pair) start(job *train.Job) (int64, error) {
 	return job.Restore(p.from)
 }
 
-// compare runs the functions of the update.
+// compare runs the functions of the update in both programs.
 func (p *pair) compare(job *train.Job, u *train.Update, c *Check, report *CheckReport) error {
 	options := compare.Options{Factor: c.Factor}
 	each := func(fn string, m int) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// end writes the report, the sample and the summary of a run that ended with the error why,
-// nil if it is done. peak is the most memory that its process took.
+// end writes the report, the sample and the summary of a run. why is the error that it ended with, nil if it
+// completed, and peak is the peak memory of its process.
 func (r *run) end(res *train.Result, why error, peak int64) error {
 	stopped := why != nil
 	arena := r.runner.ArenaUsed()
@@ -25,7 +25,7 @@ func (r *run) end(res *train.Result, why error, peak int64) error {
 		}
 	}
 	if !stopped && r.System.Language != nil && r.Config.Training.Sample.Tokens > 0 {
-		// The generator takes less than the program that trained, in whose place it comes.
+		// The generator needs less memory than the training program, which it replaces.
 		if err := errors.Join(r.unload(), r.sample()); err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (r *run) end(res *train.Result, why error, peak int64) error {
 	return r.summarize(res, why, arena, peak)
 }
 
-// unload frees the program that trained, once.
+// unload frees the training program; further calls do nothing.
 func (r *run) unload() error {
 	if r.runner == nil {
 		return nil
@@ -43,8 +43,7 @@ func (r *run) unload() error {
 	return err
 }
 
-// reportBest reports on the best weights of the run, or on the last where no
-// others were kept.
+// reportBest reports on the best weights of the run, or on the last if no others were kept.
 func (r *run) reportBest(res *train.Result) (err error) {
 	if r.Model.Examination != nil {
 		return r.examineBest()
@@ -62,8 +61,8 @@ func (r *run) reportBest(res *train.Result) (err error) {
 	return r.data.Report(context.WithoutCancel(r.ctx), r.runner, update, r.store.Run())
 }
 
-// examineBest reports on the best weights by the model's examination, in whose place
-// the program that trained goes. If it fails, only the report is lost.
+// examineBest reports on the best weights with the model's examination, which replaces the training program
+// in memory. If it fails, only the report is lost.
 func (r *run) examineBest() error {
 	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
@@ -82,7 +81,7 @@ func (r *run) examineBest() error {
 	return err
 }
 
-// sample lets the model of the best checkpoint write.
+// sample generates text with the model of the best checkpoint.
 func (r *run) sample() (err error) {
 	c, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
@@ -107,14 +106,14 @@ func (r *run) sample() (err error) {
 	if err != nil {
 		return err
 	}
-	// Views and reports show it; the run is complete without it.
+	// Monitors and reports show the sample, but the run is complete without it.
 	if err := r.store.Run().Replace(monitor.TextFile, text.Bytes()); err != nil {
 		r.warnf("the sample is not kept: %v", err)
 	}
 	return nil
 }
 
-// told is a writer whose text becomes events.
+// told is a writer that turns text into events.
 type told func(Event)
 
 func (t told) Write(p []byte) (int, error) {

@@ -21,18 +21,18 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Evaluation is a checkpoint's result on held-out data.
+// Evaluation is the result of a checkpoint on held-out data.
 type Evaluation struct {
 	Metrics   map[string]float64
 	Monitor   train.Metric
 	Baselines []system.Baseline
-	// Reports means that reports were written.
+	// Reports says whether reports were written.
 	Reports bool
 }
 
-// Evaluate measures a checkpoint with the figures that training's own evaluation
-// gives, in the same bits, with no more memory than the forward half takes. The
-// system's reports go to the folder reports in the run's, which is made where there are any.
+// Evaluate measures a checkpoint with the same figures, to the bit, as the evaluation during training, using
+// no more memory than the forward half needs. The system's reports go to the folder reports in the run
+// directory, which is created if there are any.
 func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports string) (e *Evaluation, err error) {
 	p, err := s.compileEvaluation(s.Model.Training)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 		return nil, err
 	}
 	if !slices.ContainsFunc(p.States, func(x *graph.State) bool { return x.Role == graph.Frozen }) {
-		d.Load = nil // the checkpoint has every weight: what it started from is not read
+		d.Load = nil // the checkpoint has every weight, so the initial weights are not read
 	} else if d.Belongs != nil {
 		if err := d.Belongs(of.Path); err != nil {
 			return nil, err
@@ -104,7 +104,7 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	return e, s.examine(ctx, d, of, to)
 }
 
-// examine reports on a checkpoint by the model's examination.
+// examine reports on a checkpoint with the model's examination.
 func (s *Setup) examine(ctx context.Context, d *system.Run, of *checkpoint.Chosen, to *rundir.Dir) error {
 	p, err := s.compileEvaluation(s.Model.Examination)
 	if err != nil {
@@ -120,10 +120,10 @@ func (s *Setup) examine(ctx context.Context, d *system.Run, of *checkpoint.Chose
 	return errors.Join(err, x.Close())
 }
 
-// heldOut opens the data that a checkpoint is evaluated on: that of its run, which is
-// not prepared again if the run learned from something else, or what flags name
-// instead. That is prepared in the folder other and read with the tokenizer of the
-// checkpoint: to the model, another tokenizer's ids are meaningless.
+// heldOut opens the data that a checkpoint is evaluated on: the data of its run, or what flags name instead.
+// The data of the run is not prepared again if the run learned from something else. Other data is prepared in
+// the folder other and read with the checkpoint's tokenizer, because ids of another tokenizer are meaningless
+// to the model.
 func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.Dir, other string) (*system.Run, error) {
 	var flags []string
 	for _, v := range s.Config.Values() {
@@ -165,9 +165,8 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 	return s.System.Open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, From: from, Log: silent})
 }
 
-// withTokenizer is the configuration with the tokenizer that the checkpoint at path
-// carries, where the one that it names is gone; a model needs no more of the folder that
-// it was made from.
+// withTokenizer returns the configuration with the tokenizer stored in the checkpoint at path, if the one
+// that the configuration names is gone. A model needs nothing else from the folder that it was made from.
 func (s *Setup) withTokenizer(path string) *config.Config {
 	if !token.InFolder(path) {
 		return s.Config
@@ -185,9 +184,9 @@ func (s *Setup) withTokenizer(path string) *config.Config {
 	return s.Config
 }
 
-// compileEvaluation makes the program that evaluates as the training program
-// does, in the same bits, without the states that only training needs, or that of
-// an examination; one that does not fit is refused.
+// compileEvaluation compiles a program that evaluates exactly as the training program does, to the bit, but
+// without the states that only training needs; or the program of an examination. It rejects one that does not
+// fit.
 func (s *Setup) compileEvaluation(training func(system.Shape) engine.Training) (*engine.Program, error) {
 	c, err := s.Settings(s.Precision)
 	if err != nil {

@@ -9,81 +9,76 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Event is something that happens in the course of a run. Of an update these are
-// [train.Step], [train.Evaluated], [train.Warned] and [train.Ended]; of its
-// checkpoints checkpoint.Event, remote.UploadEvent and remote.RetryEvent; of the
-// run as a whole those of this package. An observer ignores what it does not know.
+// Event is something that happens during a run. Updates send [train.Step], [train.Evaluated], [train.Warned]
+// and [train.Ended]; checkpoints send checkpoint.Event, remote.UploadEvent and remote.RetryEvent; the run as
+// a whole sends the events of this package. An observer should ignore events that it does not know.
 type Event = train.Event
 
 // Info is a line about what is being done.
 type Info struct{ Text string }
 
-// PhaseBegins comes before a phase of a training that consists of several.
+// PhaseBegins precedes each phase of a training with several phases.
 type PhaseBegins struct {
-	Number, Of  int // from 1
+	Number, Of  int // counted from 1
 	Name, Title string
 }
 
-// Planned is what will be run, before data is touched.
+// Planned describes what will run, before any data is read.
 type Planned struct {
 	*Setup
 	Report *plan.Report
 }
 
-// Begins comes before the first update of a session, when nothing can be refused
-// any more. Report is the plan with the data that was found.
+// Begins precedes the first update of a session, when everything that can be rejected has been checked.
+// Report is the plan for the data that was found.
 type Begins struct {
 	*Setup
 	Report *plan.Report
-	// Dir is the run directory, in which a monitor finds the run from here on.
+	// Dir is the run directory, where a monitor can find the run from here on.
 	Dir string
-	// Look is what the card showed a second ago or less; ok is false where no card
-	// can be read. It may be called while an event of the run is handled.
+	// Look returns the latest sample of the card, at most a second old; ok is false if no card can be read.
+	// It may be called from an event handler of the run.
 	Look func() (s nvml.Sample, ok bool)
-	// Expected is what is left to do, Whole that and what is known of the phases that
-	// follow the first one that is trained: the run is one of Of.
+	// Expected is the work left in this run. Whole also includes what is known of the later phases, and Of is
+	// the number of runs it covers.
 	Expected, Whole Expected
 	Of              int
-	// Shorter is what a quickstart could be started as on a slow machine; nil: nothing
-	// shorter.
+	// Shorter is a shorter variant of a quickstart for a slow machine; nil if there is none.
 	Shorter *Shorter
 }
 
-// Trained comes after the last update; Result is nil where the run failed before
-// it had one.
+// Trained follows the last update. Result is nil if the run failed before it had one.
 type Trained struct{ Result *train.Result }
 
-// SampleBegins comes before the text that a trained language model writes, From
-// names its checkpoint. SampleText is a piece of it.
+// SampleBegins precedes the text that a trained language model writes. From names its checkpoint.
 type SampleBegins struct{ From string }
 
-// SampleText is a piece of the text after [SampleBegins].
+// SampleText is a piece of the text that follows [SampleBegins].
 type SampleText struct{ Text string }
 
-// SampleEnds comes after the last [SampleText].
+// SampleEnds follows the last [SampleText].
 type SampleEnds struct{}
 
-// Finished sums a run up.
+// Finished summarizes a run.
 type Finished struct {
 	*Setup
 	Summary *Summary
-	// Err is why the run ended before its last update, nil if it did not.
+	// Err is why the run ended before its last update; nil if it completed.
 	Err error
-	// Dir is the run directory, as it is called by now, and Out what to give as
-	// --out to continue it.
+	// Dir is the current path of the run directory, and Out the value of --out that continues it.
 	Dir, Out  string
 	Monitor   train.Metric
 	Baselines []system.Baseline
 }
 
-// stream passes events on, one after the other, from whatever goroutine they come.
+// stream passes events on one at a time, from any goroutine.
 type stream struct {
 	mu      sync.Mutex
 	onEvent func(Event)
-	note    func(Event) // of the current run; nil: there is none
+	note    func(Event) // of the current run; nil if there is none
 }
 
-// keep makes note see every event from now on, before the observer.
+// keep makes note receive every later event before the observer does.
 func (s *stream) keep(note func(Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Expected is what a training will take by the speed of its device, in seconds.
+// Expected is the predicted time of a training on its device, in seconds.
 type Expected struct {
-	Runs        int   // that it consists of
+	Runs        int   // number of runs
 	Updates     int64 // left to do
 	Evaluations int64
 
 	Updating, Evaluating, Saving float64
-	// Reporting is what comes after the last update: the report and the sample. Of it
-	// Whole is on data that training.eval_batches does not limit.
+	// Reporting is the time after the last update: the report and the sample. Whole is the part of it that
+	// runs on data not limited by training.eval_batches.
 	Reporting, Whole float64
-	// Slow is by how much more all of it may take; 1 on a processor, whose speed was measured.
+	// Slow is the factor by which all of it may take longer; 1 on a processor, whose speed was measured.
 	Slow float64
 }
 
-// Seconds is the sum of all parts.
+// Seconds returns the sum of all parts.
 func (e Expected) Seconds() float64 { return e.Updating + e.Evaluating + e.Saving + e.Reporting }
 
-// with adds what another run takes.
+// with adds the time of another run.
 func (e Expected) with(o Expected) Expected {
 	return Expected{
 		e.Runs + o.Runs, e.Updates + o.Updates, e.Evaluations + o.Evaluations,
@@ -39,7 +39,7 @@ func (e Expected) with(o Expected) Expected {
 	}
 }
 
-// ofShare is e for a share of the updates, with as many evaluations, of a share of the data.
+// ofShare scales e to a share of the updates, with as many evaluations, each on that share of the data.
 func (e Expected) ofShare(share float64) Expected {
 	e.Updates = int64(math.Round(share * float64(e.Updates)))
 	e.Updating, e.Evaluating = share*e.Updating, share*e.Evaluating
@@ -47,16 +47,16 @@ func (e Expected) ofShare(share float64) Expected {
 	return e
 }
 
-// savedBytes is how much of a checkpoint becomes durable in a second, where an update
-// waits for that: a stated assumption.
+// savedBytes is the assumed rate, in bytes per second, at which a checkpoint becomes durable while an update
+// waits for it.
 const savedBytes = 500e6
 
-// expected is what a run of a setup takes from an update on, with evaluations of so many
+// expected returns the time that a run takes from the given update on, if one evaluation takes the given
 // seconds.
 func (s *Setup) expected(report *plan.Report, p *engine.Program, from int64, evaluation float64, d *system.Run) Expected {
 	t := &s.Config.Training
 	last := int64(t.MaxSteps)
-	every := func(n int) int64 { // and at the end
+	every := func(n int) int64 { // counts the one at the end too
 		if n == 0 || last <= from {
 			return 1
 		}
@@ -92,7 +92,7 @@ func (s *Setup) expected(report *plan.Report, p *engine.Program, from int64, eva
 	return e
 }
 
-// evaluation is what an evaluation of so many micro-batches of each function takes.
+// evaluation returns the time of an evaluation that runs each function on count micro-batches.
 func evaluation(report *plan.Report, p *engine.Program, count map[string]int) (seconds float64) {
 	for name, n := range count {
 		if f := p.Func(name); f != nil {
@@ -102,8 +102,8 @@ func evaluation(report *plan.Report, p *engine.Program, count map[string]int) (s
 	return seconds
 }
 
-// expect completes what is said of the run before its first update: how long it and the
-// phases after it take, and what would take less.
+// expect completes the event before the first update: how long the run and the later phases take, and what
+// would take less.
 func (r *run) expect(b *Begins, from int64) (err error) {
 	var count map[string]int
 	if r.data.Evaluator != nil {
@@ -126,13 +126,13 @@ func (r *run) expect(b *Begins, from int64) (err error) {
 	return nil
 }
 
-// later is what phases take that have not begun, as far as their configuration tells. Those
-// that cannot be planned yet are left out.
+// later sums the time of phases that have not begun, as far as their configuration tells. Phases that cannot
+// be planned yet are left out.
 func (t *training) later(target plan.Target, phases []system.Phase) (sum Expected) {
 	for _, p := range phases {
 		s, err := t.load(p.Settings)
 		if err != nil {
-			continue // what is wrong is said when the phase begins
+			continue // the error is reported when the phase begins
 		}
 		report, program, err := s.Fit(target, s.Precision)
 		if err != nil {
@@ -156,19 +156,18 @@ func (t *training) later(target plan.Target, phases []system.Phase) (sum Expecte
 // QuickRun is how long a quickstart may take before a shorter one is offered.
 const QuickRun = 5 * time.Minute
 
-// leastUpdates is how many updates the longest run of a shorter training has at least:
-// with fewer there is nothing to see.
+// leastUpdates is the minimum number of updates of the longest run in a shorter training: with fewer there is
+// nothing to see.
 const leastUpdates = 50
 
-// Shorter is a training of fewer updates.
+// Shorter is a variant of a training with fewer updates.
 type Shorter struct {
 	Flags   []config.Override
 	Seconds float64
 }
 
-// shorter is a training that takes no longer than QuickRun where that is possible, in place of
-// one that takes much longer; nil: there is none. batches is how many micro-batches an
-// evaluation has.
+// shorter returns a training that takes at most QuickRun, or as close to it as possible, to replace one that
+// takes much longer; nil if there is none. batches is the number of micro-batches of an evaluation.
 func (s *Setup) shorter(whole Expected, batches int) *Shorter {
 	if !strings.HasSuffix(s.Config.Preset, "quickstart") || whole.Seconds() < QuickRun.Seconds() {
 		return nil
@@ -212,7 +211,7 @@ func (s *Setup) shorter(whole Expected, batches int) *Shorter {
 	return out
 }
 
-// String is the flags as they are typed.
+// String returns the flags as they are typed.
 func (s *Shorter) String() string {
 	var b strings.Builder
 	for i, f := range s.Flags {

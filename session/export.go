@@ -11,29 +11,29 @@ import (
 	"github.com/snug-ml/snug/train/tensorboard"
 )
 
-// exporter writes the figures of a run for other programs, in their formats. It works
-// on a goroutine of its own: no disk of theirs holds the run up, and no error ends it.
+// exporter writes the figures of a run in the formats of other programs. It has a goroutine of its own, so
+// that a slow disk does not delay the run and an error does not end it.
 type exporter struct {
 	queue chan figures
 	done  chan struct{}
 	write func(figures) error
 	close func() error
 	warn  func(format string, args ...any)
-	over  atomic.Bool // the run has ended: nobody is listening
-	lost  int         // figures for which there was no room
+	over  atomic.Bool // the run has ended, so nobody is listening
+	lost  int         // figures dropped because the queue was full
 }
 
-// figures are those of an update.
+// figures are the figures of one update.
 type figures struct {
 	update  int64
 	at      time.Time
 	scalars []tensorboard.Scalar
 }
 
-// queuedFigures is how many wait for a slow disk at most.
+// queuedFigures is how many figures may wait for a slow disk.
 const queuedFigures = 1024
 
-// newTensorBoard exports event files to the run directory.
+// newTensorBoard starts to export event files to the run directory.
 func (r *run) newTensorBoard(from int64) (*exporter, error) {
 	w, err := tensorboard.Create(r.store.Run(), time.Now(), from)
 	if err != nil {
@@ -69,7 +69,7 @@ func (x *exporter) run() {
 	}
 }
 
-// add takes the figures of an event, if it has any.
+// add queues the figures of an event, if it has any.
 func (x *exporter) add(e train.Event, unit string) {
 	f := figures{at: time.Now()}
 	add := func(tag string, v float64) { f.scalars = append(f.scalars, tensorboard.Scalar{Tag: tag, Value: v}) }
@@ -105,7 +105,7 @@ func (x *exporter) add(e train.Event, unit string) {
 	}
 }
 
-// end writes what is left, and waits for it as long as is reasonable.
+// end writes what is left, waiting for a limited time.
 func (x *exporter) end() {
 	close(x.queue)
 	select {

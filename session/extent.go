@@ -8,28 +8,28 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Extent is how large a setting can be on a target, the others being as they are and every
-// block recomputed.
+// Extent is how large a setting can be on a target, with the other settings unchanged and every block
+// recomputed.
 type Extent struct {
 	Key string `json:"key"`
-	// Largest is the largest value that fits, 0: the smallest does not. It counts units, where there
-	// is one.
+	// Largest is the largest value that fits; 0 if not even the smallest does. It counts units if Unit is
+	// set.
 	Largest int    `json:"largest"`
 	Unit    string `json:"unit,omitempty"`
-	// Of says what it is the largest of.
+	// Of names the thing that Largest applies to.
 	Of string `json:"of,omitempty"`
-	// Most is the largest value that the model takes; 0: there is no such.
+	// Most is the largest value that the model accepts; 0 if there is no limit.
 	Most  int   `json:"most,omitempty"`
 	Total int64 `json:"planned_total_bytes,omitempty"` // at the largest
 }
 
-// batchKey is the extent that every system with extents has.
+// batchKey is the extent that every system with extents reports.
 const batchKey = "training.batch_size"
 
-// mostBatch bounds the batches that are tried.
+// mostBatch is the largest batch that is tried.
 const mostBatch = 1 << 16
 
-// Extents are how large settings can be on a target in the precision of a plan of it.
+// Extents returns how large settings can be on a target, in the precision of its plan.
 func (s *Setup) Extents(t plan.Target, of plan.Settings) ([]Extent, error) {
 	if s.System.Extents == nil {
 		return nil, nil
@@ -51,7 +51,7 @@ func (s *Setup) Extents(t plan.Target, of plan.Settings) ([]Extent, error) {
 	return append(list, x), err
 }
 
-// extent is how large one setting of the system can be.
+// extent returns how large one setting of the system can be.
 func (s *Setup) extent(e system.Extent, t plan.Target, of plan.Settings) (Extent, error) {
 	x, err := largest(Extent{Key: e.Key, Most: e.Most}, e.Step, e.Most, func(n int) (*plan.Report, error) {
 		m, err := e.Model(n)
@@ -66,22 +66,22 @@ func (s *Setup) extent(e system.Extent, t plan.Target, of plan.Settings) (Extent
 	return x, err
 }
 
-// as is the setup of another model.
+// as returns the setup with another model.
 func (s *Setup) as(m *system.Model) *Setup {
 	own := *s
 	own.Model = m
 	return &own
 }
 
-// largest finds the largest multiple of step that fits, or most itself: more needs more, and mostly in
-// proportion, so a straight line through what was planned says what to plan next.
+// largest finds the largest multiple of step that fits, or most itself if that fits. Memory grows with the
+// setting, and mostly in proportion, so a straight line through the last two plans tells what to plan next.
 func largest(x Extent, step, most int, plans func(n int) (*plan.Report, error)) (Extent, error) {
 	value := func(k int) int { return min(k*step, most) }
 	type point struct {
 		k     int
 		total float64
 	}
-	var line []point // what was planned last
+	var line []point // the plans so far
 	capacity := 0.0
 	try := func(k int) (bool, error) {
 		r, err := plans(value(k))
@@ -110,14 +110,14 @@ func largest(x Extent, step, most int, plans func(n int) (*plan.Report, error)) 
 		} else {
 			fails = next
 		}
-		next = min(8*max(fits, 1), end) // before there is a line, or where it does not rise
+		next = min(8*max(fits, 1), end) // until there are two points, or if the line does not rise
 		if n := len(line); n > 1 {
 			if a, b := line[n-2], line[n-1]; (b.total > a.total) == (b.k > a.k) && b.total != a.total {
 				k := float64(b.k) + (capacity-b.total)*float64(b.k-a.k)/(b.total-a.total)
 				next = int(min(max(k, 0), float64(end)))
 			}
 		}
-		if tries > 4 && tries%2 == 0 { // where it is no line
+		if tries > 4 && tries%2 == 0 { // bisects in case the points do not lie on a line
 			next = (fits + fails) / 2
 		}
 		next = min(max(next, fits+1), fails-1)
@@ -125,8 +125,8 @@ func largest(x Extent, step, most int, plans func(n int) (*plan.Report, error)) 
 	return x, nil
 }
 
-// smaller adds to a refusal of settings what the system could do instead, and names it as
-// the smallest change where it costs the least time.
+// smaller adds to a refusal the changes that the system offers. If one of them costs the least time, it
+// becomes the smallest change.
 func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) error {
 	if s.System.Smaller == nil {
 		return nil
@@ -149,12 +149,12 @@ func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) err
 			if !found && (no.Smallest == nil || x.Cost < no.Smallest.Cost) {
 				no.Smallest = &x
 			}
-			found = true // the others are for the ladder
+			found = true // the others are only listed in the ladder
 		}
 		if i < len(changes)-1 || no.Smallest != nil {
 			continue
 		}
-		// None fits alone: the last, with what else it takes.
+		// No change is enough alone: try the last one together with the planner's smallest.
 		var less *plan.DoesNotFit
 		if _, err := pl.Check(c); !errors.As(err, &less) {
 			return err

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/train/remote"
 )
 
-// note keeps an event for the log in the run directory; those that come before the
-// directory is the run's are kept until then.
+// note keeps an event for the log in the run directory. Events that arrive before the run owns the directory
+// are held back until it does.
 func (r *run) note(e Event) {
 	l, ok := logged(e)
 	if !ok {
@@ -27,7 +27,7 @@ func (r *run) note(e Event) {
 	r.telemetry.say(l)
 }
 
-// logged is the line of an event, if it has one.
+// logged returns the log line of an event, if it has one.
 func logged(e Event) (l monitor.LogLine, ok bool) {
 	l.Level = monitor.LevelInfo
 	switch e := e.(type) {
@@ -40,7 +40,7 @@ func logged(e Event) (l monitor.LogLine, ok bool) {
 		l.Update = e.Update
 		l.Text = e.Notice()
 		if !e.Skipped {
-			l.Level = monitor.LevelWarning // a spike
+			l.Level = monitor.LevelWarning // a step with a notice that was not skipped is a spike
 		}
 	case train.Evaluated:
 		l.Update, l.Text = e.Update, fmt.Sprintf("evaluation after update %d: %s %.4g", e.Update, e.Monitor.Name, e.Metrics[e.Monitor.Name])

@@ -8,20 +8,20 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// DeviceLost is a run that ended because its device did: nothing can be computed
-// there any more by this process.
+// DeviceLost says that a run ended because its device was lost: this process can no longer compute there.
 type DeviceLost struct {
 	Err error
-	// Checkpoint is the path of the newest good one, of update Update; empty: there
-	// is none. Out is what to give as --out to continue the run.
+	// Checkpoint is the path of the newest intact checkpoint, saved after Update; empty if there is none. Out
+	// is the value of --out that continues the run.
 	Checkpoint string
 	Update     int64
 	Out        string
-	// Replayed is what was found by computing the updates since then again; empty: they were not.
+	// Replayed is the result of computing the updates since that checkpoint again; empty if that was not
+	// done.
 	Replayed string
 }
 
-// Unwrap is what happened to the device.
+// Unwrap returns what happened to the device.
 func (e *DeviceLost) Unwrap() error { return e.Err }
 
 // ExitCode is 6: the device was lost.
@@ -39,7 +39,7 @@ func (e *DeviceLost) Error() string {
 		text, filepath.Base(e.Checkpoint), e.Update, e.Out)
 }
 
-// lost is err as the end of the run.
+// lost wraps err as the end of the run.
 func (r *run) lost(err error) error {
 	e := &DeviceLost{Err: err, Out: r.asOut(r.home())}
 	if c, err := checkpoint.Choose(r.home(), checkpoint.Last); err == nil {
@@ -49,10 +49,10 @@ func (r *run) lost(err error) error {
 	return e
 }
 
-// replayed finds what the card fails at: in another process, as this one cannot use the card any
-// more, once the memory that it has there is free.
+// replayed finds out what the card fails at. It does so in another process, because this one can no longer
+// use the card, and after its memory on the card is free.
 func (r *run) replayed() string {
-	if r.Replay == nil || r.telemetry == nil || r.ctx.Err() != nil { // or it never began
+	if r.Replay == nil || r.telemetry == nil || r.ctx.Err() != nil { // or the run never began
 		return ""
 	}
 	update := r.lastUpdate + 1

@@ -19,7 +19,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// trackingServer is that of metrics.mlflow, nil where none is named.
+// trackingServer returns the server that metrics.mlflow names, or nil if it names none.
 func trackingServer(c *config.Config) (*mlflow.Server, error) {
 	text := c.Metrics.MLflow
 	if text == "" {
@@ -30,7 +30,7 @@ func trackingServer(c *config.Config) (*mlflow.Server, error) {
 	if text == config.TrackingEnv {
 		at, err = trackingFromEnv()
 	} else {
-		at, err = config.TrackingURL(text) // that was checked when it was read
+		at, err = config.TrackingURL(text) // checked when the configuration was read
 	}
 	if err != nil {
 		return nil, usage("metrics.mlflow: %w", err)
@@ -42,7 +42,7 @@ func trackingServer(c *config.Config) (*mlflow.Server, error) {
 	return server, nil
 }
 
-// trackingFromEnv is the URL in MLFLOW_TRACKING_URI, which may have a user and a password.
+// trackingFromEnv returns the URL in MLFLOW_TRACKING_URI, which may contain a user and a password.
 func trackingFromEnv() (*url.URL, error) {
 	const name = "MLFLOW_TRACKING_URI"
 	text := os.Getenv(name)
@@ -62,7 +62,7 @@ func trackingFromEnv() (*url.URL, error) {
 	return at, nil
 }
 
-// track begins to send the run in dir to server. again is the directory to resume it with.
+// track starts to send the run in dir to server. again is the directory to resume the run with.
 func (t *training) track(server *mlflow.Server, dir *rundir.Dir, about *monitor.Info, again string) *mlflow.Exporter {
 	points := &runPoints{dir: dir, unit: about.Unit}
 	return mlflow.Start(server, dir, trackedRun(dir, about, points.began(about.At)), points, mlflow.Options{
@@ -70,7 +70,7 @@ func (t *training) track(server *mlflow.Server, dir *rundir.Dir, about *monitor.
 	})
 }
 
-// trackedRun is what a server is told of a run.
+// trackedRun returns the description of a run for the server.
 func trackedRun(dir *rundir.Dir, about *monitor.Info, began time.Time) mlflow.Run {
 	r := mlflow.Run{
 		Experiment: os.Getenv("MLFLOW_EXPERIMENT_NAME"), ExperimentID: os.Getenv("MLFLOW_EXPERIMENT_ID"),
@@ -89,7 +89,7 @@ func trackedRun(dir *rundir.Dir, about *monitor.Info, began time.Time) mlflow.Ru
 	return r
 }
 
-// trackedName is the name of the run directory, with that of the whole where it is a phase.
+// trackedName returns the name of the run directory, for a phase preceded by that of the whole run.
 func trackedName(path, phase string) string {
 	if full, err := filepath.Abs(path); err == nil {
 		path = full
@@ -101,7 +101,7 @@ func trackedName(path, phase string) string {
 	return name
 }
 
-// userName is who trains; empty: not known.
+// userName returns the name of the current user; empty if unknown.
 func userName() string {
 	u, err := user.Current()
 	if err != nil {
@@ -110,7 +110,7 @@ func userName() string {
 	return u.Username
 }
 
-// commit is that of the source which this binary was built from; empty: not known.
+// commit returns the commit that this binary was built from; empty if unknown.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -124,7 +124,7 @@ func commit() string {
 	return ""
 }
 
-// trackedStatus is the end of a session in MLflow's words.
+// trackedStatus translates the end of a session to an MLflow status.
 func trackedStatus(s monitor.State) mlflow.Status {
 	switch s {
 	case monitor.Done:
@@ -135,7 +135,7 @@ func trackedStatus(s monitor.State) mlflow.Status {
 	return mlflow.Failed
 }
 
-// trackDone sends what a server lacks of a phase that is done.
+// trackDone sends whatever the server lacks of a phase that is done.
 func (t *training) trackDone(c *config.Config, path string) (err error) {
 	server, err := trackingServer(c)
 	if server == nil || err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// FindNCCL loads NVIDIA's NCCL: the library of a path or, "", one that is installed.
+// FindNCCL loads NVIDIA's NCCL from path, or an installed one if path is empty.
 func FindNCCL(path string) (*nccl.Library, error) {
 	if path != "" {
 		return nccl.OpenFile(path)
@@ -19,8 +19,8 @@ func FindNCCL(path string) (*nccl.Library, error) {
 	return nccl.Open(all[i].Seen)
 }
 
-// AutoExchange says what hardware.exchange auto would choose for so many processes on a machine with so
-// many cards, and why; 0 processes: as many as there are cards.
+// AutoExchange says what hardware.exchange auto would choose for the given numbers of processes and cards on
+// one machine, and why. 0 processes means one for each card.
 func AutoExchange(processes, cards int) string {
 	library, err := FindNCCL("")
 	switch {

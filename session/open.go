@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Cache is the folder of the prepared data of the run in dir. Phases of a run share it.
+// Cache returns the folder for the prepared data of the run in dir. The phases of a run share it.
 func (s *Setup) Cache(dir string) string {
 	if d := s.Config.Data.CacheDir; d != "" {
 		return d
@@ -20,22 +20,19 @@ func (s *Setup) Cache(dir string) string {
 	return filepath.Join(dir, "data")
 }
 
-// Data prepares the data, or reuses what was prepared before. It is closed with
-// [CloseData].
+// Data prepares the data, or reuses what was prepared before. Close it with [CloseData].
 func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 	return s.System.Open(ctx, s.Config, s.Model, env)
 }
 
-// CloseData ends the data loader, whose goroutines read ahead, before what it reads is
-// unmapped.
+// CloseData stops the data loader, whose goroutines read ahead, before it unmaps what they read.
 func CloseData(d *system.Run) error {
 	d.Loader.Close()
 	return d.Close()
 }
 
-// Load loads a program to run on data, with the weights that training starts
-// from: random ones, and over them what the system loads. A checkpoint's weights
-// replace these.
+// Load loads a program to run on data, with the weights that training starts from: random ones, overwritten
+// by those that the system loads. A checkpoint's weights replace both.
 func (s *Setup) Load(p *engine.Program, d *system.Run) (*engine.Executable, error) {
 	x, err := p.Load(s.Backend)
 	if err != nil {

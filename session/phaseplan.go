@@ -19,38 +19,38 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// step is a phase and what becomes of it.
+// step is a phase and what will be done with it.
 type step struct {
 	system.Phase
 	config *config.Config // with the settings of the phase
-	found  *found         // nil: there is nothing of it
+	found  *found         // nil if nothing exists yet
 	todo   todo
-	why    string // of startOver
+	why    string // reason for startOver
 }
 
-// todo is what becomes of a phase.
+// todo is what will be done with a phase.
 type todo int
 
 const (
-	leave     todo = iota // it is not to be run now
-	skip                  // it is done
-	begin                 // there is nothing of it yet
-	proceed               // it goes on from its newest checkpoint
-	startOver             // what there is of it is replaced
+	leave     todo = iota // not selected for this run
+	skip                  // already done
+	begin                 // nothing exists yet
+	proceed               // continue from the newest checkpoint
+	startOver             // replace what exists
 )
 
-// found is what there is of a phase.
+// found is what exists of a phase.
 type found struct {
 	run      string
-	lineage  *checkpoint.Lineage // nil: of a version that recorded none
+	lineage  *checkpoint.Lineage // nil if written by a version that did not record it
 	recorded *config.Config
-	summary  *Summary // nil: it never came to an end
+	summary  *Summary // nil if the phase never ended
 }
 
-// done reports whether the phase has come to its end.
+// done reports whether the phase is complete.
 func (f *found) done() bool { return f != nil && f.summary != nil && f.summary.Done }
 
-// whole is the identity of the run in phases that the phase belongs to; empty: unknown.
+// whole returns the identity of the run in phases that the phase belongs to; empty if unknown.
 func (f *found) whole() string {
 	if f.lineage == nil {
 		return ""
@@ -58,8 +58,8 @@ func (f *found) whole() string {
 	return f.lineage.Whole
 }
 
-// vacant refuses a folder that has a run which is not in phases. Nothing is replaced
-// there, by --fresh neither: it has another kind of run.
+// vacant rejects a folder that holds a run without phases. Nothing there is replaced, not even by --fresh,
+// because it is another kind of run.
 func (w *whole) vacant() error {
 	list, err := checkpoint.List(filepath.Join(w.path, checkpoint.Folder))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(list) == 0 {
@@ -71,7 +71,7 @@ func (w *whole) vacant() error {
 	return fmt.Errorf("%s has a run that is not in phases, with %s: choose another --out for %s, which trains in phases", w.path, size.Of(len(list), "checkpoint"), w.config.System)
 }
 
-// plan finds out what there is and decides what becomes of each phase.
+// plan looks at what exists and decides what to do with each phase.
 func (w *whole) plan() error {
 	if err := w.sameSystem(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (w *whole) plan() error {
 	if w.id = rundir.LastRun(w.path); w.dir != nil {
 		w.id = w.dir.ID()
 	}
-	for _, s := range w.steps { // the first phase is that of the newest run
+	for _, s := range w.steps { // the first phase always belongs to the newest run
 		if w.id == "" && s.found != nil {
 			w.id = s.found.whole()
 		}
@@ -108,26 +108,26 @@ func (w *whole) plan() error {
 
 func (w *whole) system() system.System { return SystemOf(w.config) }
 
-// sameSystem refuses a folder with the phases of another system.
+// sameSystem rejects a folder that holds phases of another system.
 func (w *whole) sameSystem() error {
 	if !checkpoint.InPhases(w.path) {
 		return nil
 	}
 	old, err := w.recorded(w.path)
-	if err != nil || old.System == w.config.System { // an unreadable file is written anew
+	if err != nil || old.System == w.config.System { // an unreadable file is rewritten
 		return nil
 	}
 	return usage("%s has a run in phases of %s, and this is %s: choose another --out", w.path, old.System, w.config.System)
 }
 
-// configOf is the configuration of a phase, whose data is not fetched.
+// configOf returns the configuration of a phase, without fetching its data.
 func (w *whole) configOf(p system.Phase) (*config.Config, error) {
 	from := w.from(p.Settings)
 	from.Fetch = notData(from.Fetch)
 	return config.Load(from)
 }
 
-// find looks at the folder of a phase; nil: there is no checkpoint to continue from.
+// find looks at the folder of a phase. It returns nil if there is no checkpoint to continue from.
 func (w *whole) find(name string) (*found, error) {
 	dir := filepath.Join(w.path, name)
 	if st, err := os.Lstat(dir); err == nil && !st.IsDir() {
@@ -143,7 +143,7 @@ func (w *whole) find(name string) (*found, error) {
 	f := &found{run: checkpoint.OwnerOf(list)}
 	list = slices.DeleteFunc(list, func(e checkpoint.Entry) bool { return e.Problem != nil })
 	if len(list) == 0 {
-		return nil, nil // the phase itself says what is wrong with them
+		return nil, nil // the phase itself reports what is wrong with them
 	}
 	f.lineage = list[0].Manifest.Lineage
 	if f.recorded, err = w.recordedBy(list); err != nil {
@@ -153,12 +153,12 @@ func (w *whole) find(name string) (*found, error) {
 		return nil, err
 	}
 	if f.summary != nil && f.summary.Run != "" && f.run != "" && f.summary.Run != f.run {
-		f.summary = nil // of a run that was started over
+		f.summary = nil // left from a run that was started over
 	}
 	return f, nil
 }
 
-// step is a phase by its name.
+// step returns a phase by its name.
 func (w *whole) step(name string) *step {
 	i := slices.IndexFunc(w.steps, func(s *step) bool { return s.Name == name })
 	if i < 0 {
@@ -167,7 +167,7 @@ func (w *whole) step(name string) *step {
 	return w.steps[i]
 }
 
-// uses are the phases whose weights one uses, as far as they are configured.
+// uses returns the configured phases whose weights s uses.
 func (w *whole) uses(s *step) (list []*step) {
 	for _, name := range append([]string{s.From}, s.Uses...) {
 		if u := w.step(name); u != nil && u != s {
@@ -177,7 +177,7 @@ func (w *whole) uses(s *step) (list []*step) {
 	return list
 }
 
-// decide decides what becomes of a phase. Those before it are decided.
+// decide decides what to do with a phase, after all earlier phases are decided.
 func (w *whole) decide(s *step) error {
 	f := s.found
 	if f == nil {
@@ -192,7 +192,7 @@ func (w *whole) decide(s *step) error {
 	}
 	if s.Skip {
 		if left {
-			s.found = nil // it counts as not there
+			s.found = nil // treat it as absent
 		}
 		return nil
 	}
@@ -204,7 +204,7 @@ func (w *whole) decide(s *step) error {
 	case !w.Resume && w.Phase == "":
 		return fmt.Errorf("%s has a run in phases, of which %s: continue with --resume, start over with --fresh, or choose another --out", w.path, w.state())
 	case !w.Resume:
-		s.todo = begin // the phase itself refuses to replace what is there
+		s.todo = begin // the phase itself rejects replacing what exists
 		return w.usable(s)
 	default:
 		why, err := w.outdated(s)
@@ -232,7 +232,7 @@ func (w *whole) decide(s *step) error {
 	return w.usable(s)
 }
 
-// state says which phases there are.
+// state describes which phases exist.
 func (w *whole) state() string {
 	var done, begun []string
 	for _, s := range w.steps {
@@ -253,8 +253,7 @@ func (w *whole) state() string {
 	return strings.Join(parts, " and ")
 }
 
-// outdated is why a phase does not follow from the phases before it as they are; empty:
-// it does.
+// outdated says why a phase no longer follows from the current state of the earlier phases; empty if it does.
 func (w *whole) outdated(s *step) (why string, err error) {
 	if s.found == nil || s.found.lineage == nil {
 		return "", nil
@@ -265,7 +264,7 @@ func (w *whole) outdated(s *step) (why string, err error) {
 		}
 		i := slices.IndexFunc(s.found.lineage.From, func(o checkpoint.Origin) bool { return o.Phase == u.Name })
 		if i < 0 {
-			continue // it did not use it then
+			continue // the phase did not use it at the time
 		}
 		now, err := w.origin(u)
 		if err != nil {
@@ -278,7 +277,7 @@ func (w *whole) outdated(s *step) (why string, err error) {
 	return "", nil
 }
 
-// origin is the checkpoint that represents a phase.
+// origin returns the checkpoint that represents a phase.
 func (w *whole) origin(s *step) (o checkpoint.Origin, err error) {
 	c, err := checkpoint.Choose(filepath.Join(w.path, s.Name), checkpoint.Best)
 	if err != nil {
@@ -287,8 +286,8 @@ func (w *whole) origin(s *step) (o checkpoint.Origin, err error) {
 	return checkpoint.OriginOf(s.Name, c)
 }
 
-// extends refuses to train a phase on whose weights others were trained, unless the
-// phases to be run are named: those others would be lost.
+// extends rejects training a phase further if other phases were trained on its weights, because those would
+// be lost. It allows it if the user named the phases to run.
 func (w *whole) extends(s *step) error {
 	if w.Phase != "" {
 		return nil
@@ -305,8 +304,8 @@ func (w *whole) extends(s *step) error {
 	return usage("%s is done with %s, and %d would change the weights that %s were trained on: continue it and start those over with --phase all, or train another run with another --out", s.Name, size.Of(s.found.summary.UpdatesPlanned, "update"), s.config.Training.MaxSteps, few.Of(lost))
 }
 
-// usable refuses a phase that is to be trained where one that it uses is neither done nor
-// trained before it.
+// usable rejects training a phase that uses another one which is neither done nor trained earlier in this
+// run.
 func (w *whole) usable(s *step) error {
 	if s.Skip {
 		return nil
@@ -333,14 +332,14 @@ func (w *whole) usable(s *step) error {
 	return nil
 }
 
-// due reports whether the phase is to be trained.
+// due reports whether the phase will be trained.
 func (s *step) due() bool { return s.todo != leave && s.todo != skip }
 
-// kept reports whether what there is of a phase stays part of the run.
+// kept reports whether the existing part of a phase stays in the run.
 func (s *step) kept() bool { return s.found != nil && s.todo != startOver }
 
-// unfit refuses settings with which phases that stay were not trained. They share data,
-// and parts of a model.
+// unfit rejects settings that differ from those of the phases that stay, because phases share data and parts
+// of a model.
 func (w *whole) unfit() error {
 	var all []change
 	sys := w.system()
@@ -362,16 +361,15 @@ func (w *whole) unfit() error {
 	return nil
 }
 
-// changes are the settings of the phase that are not those of what there is of it, as far
-// as they concern it.
+// changes returns the settings of the phase that differ from those it was trained with, as far as they
+// concern it.
 func (s *step) changes() []change {
 	return slices.DeleteFunc(changed(s.found.recorded, s.config), func(x change) bool {
 		return s.Reads != nil && x.Key != "system" && !s.Reads(x.Key)
 	})
 }
 
-// differs reports whether the settings of a phase are others than those of what there is
-// of it.
+// differs reports whether the phase was trained with other settings than it has now.
 func (f *found) differs(s *step) bool {
 	return slices.ContainsFunc(s.changes(), func(x change) bool {
 		section, _, _ := strings.Cut(x.Key, ".")
@@ -379,8 +377,8 @@ func (f *found) differs(s *step) bool {
 	})
 }
 
-// idle refuses flags that concern none of the phases that are to be trained, and are not
-// what those that are done were trained with.
+// idle rejects flags that would have no effect: they concern only phases that are done, and differ from what
+// those were trained with.
 func (w *whole) idle() error {
 	for _, o := range w.from(nil).Overrides {
 		var where []string
@@ -407,8 +405,7 @@ func (w *whole) idle() error {
 	return nil
 }
 
-// examineData refuses data that a later phase cannot be trained on before an earlier one
-// is trained.
+// examineData rejects data that a later phase cannot be trained on, before an earlier phase is trained.
 func (w *whole) examineData() error {
 	first := true
 	for _, s := range w.steps {

@@ -19,27 +19,25 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// whole is a run in phases, each of which is a run in a folder of its own below dir.
+// whole is a run in phases. Each phase is a run in its own folder below dir.
 //
-// It has an identity, in its lock and in every checkpoint of its phases, and each of
-// these names the checkpoints of other phases that it was made of. So a phase that was
-// left behind, by --fresh or because an earlier one was trained on, is never taken for
-// one that is done.
+// The identity of the run is stored in its lock and in every checkpoint of its phases, and these checkpoints
+// name the checkpoints of other phases that they were made from. So a stale phase, left by --fresh or by
+// training an earlier phase further, is never mistaken for a finished one.
 type whole struct {
 	*training
 	config  *config.Config
-	path    string      // where the folder is
-	dir     *rundir.Dir // it, locked; nil while it is only looked at
-	id      string      // identity; empty: none yet
+	path    string      // current path of the folder
+	dir     *rundir.Dir // the folder, locked; nil until it is opened
+	id      string      // identity; empty until there is one
 	steps   []*step
-	began   bool                   // the folder is that of this run
-	trained bool                   // a phase was
-	said    atomic.Pointer[string] // where the folder was said to be
+	began   bool                   // the folder belongs to this run
+	trained bool                   // a phase has been trained
+	said    atomic.Pointer[string] // the last path that was reported for the folder
 }
 
-// phases trains one phase after the other, each in its folder below dir. A resumed run
-// skips those that are done. All that can be refused is refused before the first of them
-// begins.
+// phases trains one phase after another, each in its folder below dir. A resumed run skips the phases that
+// are done. Everything that can be rejected is rejected before the first phase begins.
 func (t *training) phases(c *config.Config, dir string) (ended []PhaseSummary, err error) {
 	undo, err := makeDir(dir)
 	if err != nil {
@@ -85,7 +83,7 @@ func (t *training) phases(c *config.Config, dir string) (ended []PhaseSummary, e
 	return ended, w.rest()
 }
 
-// rest says which phases were not part of this training and are still to be trained.
+// rest reports the phases that this training did not select and that still have to be trained.
 func (w *whole) rest() error {
 	var names []string
 	for _, s := range w.steps {
@@ -106,14 +104,14 @@ func (w *whole) rest() error {
 	return nil
 }
 
-// moved says where the folder is now, unless the phase that was trained has said so.
+// moved reports the new path of the folder, unless the current phase already has.
 func (w *whole) moved(to string) {
 	if said := w.said.Swap(&to); said == nil || *said != to {
 		w.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", to, to)
 	}
 }
 
-// begin makes the folder that of this run. From here on a resume continues it.
+// begin makes the folder belong to this run. From here on, resume continues it.
 func (w *whole) begin() (err error) {
 	switch {
 	case w.anew():
@@ -133,17 +131,17 @@ func (w *whole) begin() (err error) {
 	return errors.Join(err, w.dir.InPhases(), w.dir.Replace(checkpoint.ConfigFile, w.config.YAML()))
 }
 
-// lacksAll reports whether nothing of the run is there: it was refused before it began.
+// lacksAll reports whether nothing of the run exists, because it was rejected before it began.
 func (w *whole) lacksAll() bool {
 	return !w.began && !slices.ContainsFunc(w.steps, func(s *step) bool { return s.found != nil })
 }
 
-// anew reports whether all phases are started over.
+// anew reports whether all phases start over.
 func (w *whole) anew() bool {
 	return w.Fresh && !slices.ContainsFunc(w.steps, func(s *step) bool { return s.Skip })
 }
 
-// startedOver reports whether the run has started over another one, to which a phase may belong.
+// startedOver reports whether the run with this id, which a phase may belong to, was started over.
 func (w *whole) startedOver(id string) bool {
 	if w.dir == nil {
 		return rundir.StartedOver(w.path, id)
@@ -151,14 +149,14 @@ func (w *whole) startedOver(id string) bool {
 	return w.dir.StartedOver(id)
 }
 
-// train runs a phase, unless it is done.
+// train trains a phase, unless it is done.
 func (w *whole) train(i int, began func() error) (*Summary, error) {
 	s := w.steps[i]
 	if err := w.here(); err != nil {
 		return nil, err
 	}
 	how := *w.training
-	if s.todo == skip || s.todo == proceed { // phases before it may have been trained meanwhile
+	if s.todo == skip || s.todo == proceed { // earlier phases may have been trained since it was decided
 		why, err := w.outdated(s)
 		switch {
 		case err != nil:
@@ -196,7 +194,7 @@ func (w *whole) train(i int, began func() error) (*Summary, error) {
 		}
 		from = append(from, o)
 	}
-	if err := w.dir.Check(); err != nil { // what was read was read here
+	if err := w.dir.Check(); err != nil { // the folder that was just read must still be this one
 		return nil, err
 	}
 	setup, err := w.load(s.Settings)
@@ -217,7 +215,7 @@ func (w *whole) train(i int, began func() error) (*Summary, error) {
 	return summary, err
 }
 
-// later are the phases after one that are to be trained.
+// later returns the phases after step i that are to be trained.
 func (w *whole) later(i int) (list []system.Phase) {
 	for _, s := range w.steps[i+1:] {
 		if s.due() {
@@ -236,8 +234,8 @@ func (w *whole) skip(s *step) *Summary {
 	return s.found.summary
 }
 
-// here makes sure that the folder is still there, and follows it where it was moved:
-// settings of phases name others by their paths.
+// here checks that the folder still exists. If it was moved, it follows, because settings of phases contain
+// paths of other phases.
 func (w *whole) here() error {
 	if err := w.dir.Check(); err != nil {
 		return err
@@ -251,18 +249,18 @@ func (w *whole) here() error {
 	return nil
 }
 
-// keepConfig writes the configuration again where somebody removed it.
+// keepConfig restores the configuration file if somebody removed it.
 func (w *whole) keepConfig() error { return w.restore(w.dir, w.config) }
 
-// phaseOf is the phase that a run is; nil: the run is not in phases.
+// phaseOf is the phase that a run implements; nil if the run is not in phases.
 type phaseOf struct {
 	whole *whole
 	name  string
-	from  []checkpoint.Origin // what it was made of
-	began func() error        // called once nothing can be refused any more
+	from  []checkpoint.Origin // what the phase was made from
+	began func() error        // called once nothing can be rejected any more
 }
 
-// String is its name, empty for none.
+// String returns the name of the phase; empty for nil.
 func (p *phaseOf) String() string {
 	if p == nil {
 		return ""
@@ -270,7 +268,7 @@ func (p *phaseOf) String() string {
 	return p.name
 }
 
-// holds refuses a folder that is not the phase's: it may have been replaced, or be a link.
+// holds rejects a folder that does not belong to the phase, because it was replaced or is a link.
 func (p *phaseOf) holds(dir *rundir.Dir) error {
 	if p == nil || p.whole.dir.Holds(p.name, dir) {
 		return nil
@@ -278,8 +276,9 @@ func (p *phaseOf) holds(dir *rundir.Dir) error {
 	return fmt.Errorf("%s is not the folder of the phase in %s: it is a link, or was replaced at this moment", dir.Path(), p.whole.path)
 }
 
-// lineageOf is where the run comes from, which goes on from a checkpoint or is new (nil); nil: it
-// is no phase. One that is resumed by itself, in its own folder, stays the phase that it is.
+// lineageOf returns the lineage of the run, which continues from a checkpoint or, if that is nil, is new. It
+// returns nil if the run is not a phase. A phase that is resumed alone, in its own folder, remains that
+// phase.
 func (r *run) lineageOf(from *checkpoint.Checkpoint) (*checkpoint.Lineage, error) {
 	switch {
 	case r.phase != nil:
@@ -296,7 +295,7 @@ func (r *run) lineageOf(from *checkpoint.Checkpoint) (*checkpoint.Lineage, error
 	return l, nil
 }
 
-// origins are the checkpoints of other phases that the run is made of.
+// origins returns the checkpoints of other phases that the run was made from.
 func (r *run) origins() []checkpoint.Origin {
 	if r.lineage == nil {
 		return nil
@@ -304,7 +303,7 @@ func (r *run) origins() []checkpoint.Origin {
 	return r.lineage.From
 }
 
-// alive is an error where the phase with a name, below dir, has learned nothing.
+// alive returns an error if the named phase below dir has learned nothing.
 func alive(dir, name string) error {
 	if name == "" {
 		return nil
@@ -316,13 +315,13 @@ func alive(dir, name string) error {
 	return fmt.Errorf("%s, which learned nothing: %v\neverything trained so far is kept; start %s over with other settings: snug train --resume --out %s --phase all, with the setting that helps as a flag", name, s.Warning, name, dir)
 }
 
-// PhaseSummary is how a phase ended.
+// PhaseSummary is the summary of one phase.
 type PhaseSummary struct {
 	Phase string `json:"phase"`
 	*Summary
 }
 
-// readSummary reads the summary of the run in dir, nil if it has none.
+// readSummary reads the summary of the run in dir; nil if it has none.
 func readSummary(dir string) (*Summary, error) {
 	raw, err := regular.Read(filepath.Join(dir, SummaryFile), regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,25 +13,25 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// seat is where a rank computes, as it tells the others.
+// seat is where a rank computes. Ranks send theirs to each other.
 type seat struct {
 	Machine    string
-	Processors []int // that it may use
+	Processors []int // that the rank may use
 	Logical    int   // processors of the machine
 	Threads    int   // that it computes with
 }
 
-// seat is that of this process.
+// seat returns the seat of this process.
 func (s *Setup) seat() seat {
 	x := seat{Machine: device.Machine(), Processors: s.Host.CPU.Processors, Logical: s.Host.CPU.Logical, Threads: s.Threads}
 	if s.Card != nil {
-		x.Threads = 1 // which feeds it
+		x.Threads = 1 // one thread feeds the card
 	}
 	return x
 }
 
-// pinned tells rank 0 which ranks are bound to too few processors, the first time that all ranks of
-// a group call it.
+// pinned tells rank 0 which ranks are bound to too few processors. It does so once, in the first call that
+// all ranks of a group make.
 func (c *carrier) pinned(s *Setup) ([]string, error) {
 	if c.met == nil || c.met.World() < 2 || c.seated {
 		return nil, nil
@@ -58,21 +58,21 @@ func (c *carrier) pinned(s *Setup) ([]string, error) {
 	return bound(seats, by), nil
 }
 
-// unbind is how each launcher is told not to bind processes to processors.
+// unbind says how to keep each launcher from binding processes to processors.
 var unbind = map[string]string{
 	"Open MPI": "mpirun --bind-to none",
 	"MPICH":    "mpiexec -bind-to none, or I_MPI_PIN=off for Intel MPI",
 	"Slurm":    "srun --cpu-bind=none, or with a larger --cpus-per-task",
 }
 
-// bound says which ranks their launcher has bound to fewer processors than they need: to some that
-// several share, or each to one, where computing and exchanging gradients take turns.
+// bound reports the ranks that their launcher has bound to too few processors: to some that several ranks
+// share, or to a single one, where computing and exchanging gradients take turns.
 func bound(seats []seat, by string) (texts []string) {
 	type place struct{ machine, processors string }
 	ranks := map[place][]int{}
 	var order []place
 	for r, x := range seats {
-		if len(x.Processors) == 0 || len(x.Processors) >= x.Logical { // unknown, or the whole machine
+		if len(x.Processors) == 0 || len(x.Processors) >= x.Logical { // unknown, or all of the machine
 			continue
 		}
 		at := place{x.Machine, fmt.Sprint(x.Processors)}
@@ -126,7 +126,7 @@ func ranksText(list []int) string {
 	return "ranks " + spans(list)
 }
 
-// spans are ascending numbers, neighbors joined: 0-3, 8.
+// spans prints ascending numbers with neighbors joined: 0-3, 8.
 func spans(list []int) string {
 	var texts []string
 	for i := 0; i < len(list); {

@@ -19,14 +19,14 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Settings are the configured ones, for a target of the given precision.
+// Settings returns the configured settings in the given precision.
 func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	mode, err := pass.ParseRecompute(s.Config.Training.GradientCheckpointing)
 	shape, slices := s.Model.Shape, s.Config.Training.CheckpointSlices
 	if s.slices > 0 && (mode == pass.RecomputeAuto || mode == pass.RecomputeSlices && slices == 0) {
 		mode, slices = pass.RecomputeSlices, s.slices
 	}
-	offload, _ := plan.ParseOffload(s.Config.Training.Offload) // else it is auto
+	offload, _ := plan.ParseOffload(s.Config.Training.Offload) // an error means auto
 	return plan.Settings{
 		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
 		Recompute: mode, Slices: slices, Precision: precision, Offload: offload,
@@ -34,7 +34,7 @@ func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	}, err
 }
 
-// clip is the norm by which gradients are clipped; empty: the exact one.
+// clip returns the norm that gradients are clipped by; empty means the exact one.
 func (s *Setup) clip() engine.ClipNorm {
 	if c := engine.ClipNorm(s.Config.Training.ClipNorm); c != engine.ClipExact {
 		return c
@@ -42,7 +42,7 @@ func (s *Setup) clip() engine.ClipNorm {
 	return ""
 }
 
-// checkClip refuses a norm that comes too late for what a precision has to know.
+// checkClip rejects a clipping norm that is known too late for the precision.
 func (s *Setup) checkClip(c plan.Settings) error {
 	if c.Clip == engine.ClipPrevious && c.Accumulation <= 1 && c.Precision.LossScaling() {
 		return usage("training.clip_norm: previous: with fp16 an overflow in any gradient skips the whole update, so that all have to be known before a weight is changed; want exact or two_passes, or training.mixed_precision: fp32 (or bf16 where there is some)")
@@ -50,7 +50,7 @@ func (s *Setup) checkClip(c plan.Settings) error {
 	return nil
 }
 
-// shape is what settings mean for the model.
+// shape translates settings to a shape of the model.
 func (s *Setup) shape(c plan.Settings) system.Shape {
 	return system.Shape{
 		MicroBatch: c.MicroBatch, Accumulation: c.Accumulation, CEChunk: c.CEChunk,
@@ -58,17 +58,17 @@ func (s *Setup) shape(c plan.Settings) system.Shape {
 	}
 }
 
-// trainingKey is what a training step of the model depends on.
+// trainingKey is everything that a training step of the model depends on.
 type trainingKey struct {
 	model   *system.Model
 	shape   system.Shape
 	shared  engine.Sharding
 	offload bool
-	narrow  bool // gradients
+	narrow  bool // 16-bit gradients
 	clip    engine.ClipNorm
 }
 
-// Compile makes the training program for settings; price is [engine.CompileOptions]'s.
+// Compile compiles the training program for settings; price is passed on in [engine.CompileOptions].
 func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
 	return s.compile(c, t, price, nil)
 }
@@ -76,7 +76,7 @@ func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, cache *engine.Cache) (*engine.Program, error) {
 	key := trainingKey{model: s.Model, shape: s.shape(c), offload: c.Offload.Has(plan.OffloadOptimizer), narrow: c.NarrowGradients, clip: c.Clip}
 	training := s.Model.Training(key.shape)
-	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with 1, nothing can be shared
+	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with a single micro-batch, nothing can be shared
 		key.shared = engine.Sharding{Rank: s.Rank, World: s.World}
 		training.Sharding = &key.shared
 	}
@@ -94,7 +94,7 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 // narrowGradients reports whether gradients are kept in 16 bits.
 func (s *Setup) narrowGradients() bool { return s.Config.Training.GradientDtype == "bf16" }
 
-// sayGradients says where settings of gradients change nothing, because none has to wait, or all have.
+// sayGradients reports gradient settings that have no effect, because no gradient has to wait or all do.
 func (r *run) sayGradients() {
 	t := &r.Config.Training
 	switch {
@@ -109,7 +109,7 @@ func (r *run) sayGradients() {
 	}
 }
 
-// chunked are settings with the rows of the loss decided where that was left open.
+// chunked decides the number of rows of the loss at a time, if the settings leave it open.
 func (s *Setup) chunked(c plan.Settings, t plan.Target) plan.Settings {
 	if c.CEChunk == 0 {
 		c.CEChunk = min(t.LossChunk(c.Precision, s.Model.Classes), c.MicroBatch*int(s.Model.UnitsPerRow))
@@ -117,8 +117,8 @@ func (s *Setup) chunked(c plan.Settings, t plan.Target) plan.Settings {
 	return c
 }
 
-// Target is what the run computes on as a target: a card with the memory that is
-// free on it now, or the processor with its speed measured.
+// Target returns what the run computes on: a card with the memory that is free now, or the processor with its
+// measured speed.
 func (s *Setup) Target() (plan.Target, error) {
 	if s.Card != nil {
 		_, free, err := backend.CardOf(s.Backend)
@@ -126,7 +126,7 @@ func (s *Setup) Target() (plan.Target, error) {
 			return plan.Target{}, err
 		}
 		t := plan.OnCard(s.Card, backend.Lower(s.Card))
-		// The context is there already, and a plan counts it.
+		// The context already exists and is part of the plan, so its memory counts as free.
 		context, _ := s.Card.Context()
 		if now := free + context; now < t.Memory {
 			t.Memory, t.Taken, t.TakenBy = now, t.Memory-now, backend.Holders(s.Backend)
@@ -148,11 +148,11 @@ func (s *Setup) Target() (plan.Target, error) {
 	return t, nil
 }
 
-// Remember keeps what planning compiles for all plans that follow, instead of for those of one
-// [plan.Planner]: for verbs that plan and do nothing else.
+// Remember keeps what planning compiles for all later plans, not just for those of one [plan.Planner]. It is
+// for commands that plan and do nothing else.
 func (s *Setup) Remember() { s.cache = new(engine.Cache) }
 
-// Planner plans the model for a target.
+// Planner returns a planner of the model for a target.
 func (s *Setup) Planner(t plan.Target) *plan.Planner {
 	cache := s.cache
 	if cache == nil {
@@ -167,7 +167,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 	}
 }
 
-// offloadable is what may be kept in main memory by a run on a target.
+// offloadable returns what a run on a target may keep in main memory.
 func (s *Setup) offloadable(t plan.Target) plan.Offload {
 	switch {
 	case t.Traits.Name == engine.CPU.Name:
@@ -178,7 +178,7 @@ func (s *Setup) offloadable(t plan.Target) plan.Offload {
 	return plan.OffloadAll
 }
 
-// checkOffload refuses to offload what cannot be, or to where it is already.
+// checkOffload rejects offloading what cannot be offloaded, or what is in main memory anyway.
 func (s *Setup) checkOffload(t plan.Target) error {
 	key := s.Config.Training.Offload
 	asked, ok := plan.ParseOffload(key)
@@ -195,7 +195,7 @@ func (s *Setup) checkOffload(t plan.Target) error {
 	return usage("training.offload: %s: %w; want none or activations", key, engine.Rule(s.Config.Training.Optimizer).Offloadable())
 }
 
-// facts are what a plan must know about a run; data is the size of mapped files.
+// facts returns what a plan must know about a run; data is the size of mapped files.
 func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data int64) (plan.Run, error) {
 	r := plan.Run{Settings: c, Ranks: s.World}
 	if s.Model.Unit == "tokens" {
@@ -223,8 +223,7 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	return r, err
 }
 
-// Fit plans the configured settings for a target; settings that were left to
-// the planner are decided here.
+// Fit plans the configured settings for a target, and decides those that were left to the planner.
 func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *engine.Program, error) {
 	c, err := s.Settings(precision)
 	if err != nil {
@@ -255,7 +254,7 @@ func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 	return report, p, err
 }
 
-// whole adds the time of all updates and that of an epoch, without evaluations and saves.
+// whole adds the time of all updates and of an epoch, without evaluations and saves.
 func (s *Setup) whole(t *plan.Timing) {
 	updates := float64(s.Config.Training.MaxSteps)
 	t.Run = updates * t.Update
@@ -271,15 +270,15 @@ func (s *Setup) whole(t *plan.Timing) {
 	}
 }
 
-// epochUnits is the number of units (tokens, examples) of training data: as configured, or as
-// prepared; 0: not known.
+// epochUnits returns the number of units (tokens, examples) of training data, as configured or as prepared; 0
+// if unknown.
 func (s *Setup) epochUnits() (n int64) {
 	if s.EpochUnits > 0 || s.Model.Unit != "tokens" || s.Config.Data.CacheDir == "" {
 		return s.EpochUnits
 	}
 	m, err := shard.ReadManifest(filepath.Join(s.Config.Data.CacheDir, corpus.Shards))
 	if err != nil {
-		return 0 // nothing is prepared there yet
+		return 0 // nothing has been prepared there
 	}
 	for _, f := range m.TrainFiles {
 		n += f.Tokens
@@ -287,7 +286,7 @@ func (s *Setup) epochUnits() (n int64) {
 	return n
 }
 
-// Targets are the cards so named, or this machine where none is.
+// Targets returns the named cards, or this machine if none is named.
 func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
 	if len(cards) == 0 {
 		t, err := s.Target()
@@ -309,7 +308,7 @@ func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
 	return out, nil
 }
 
-// chip is what a target computes on.
+// chip returns what a target computes on.
 func (s *Setup) chip(t plan.Target) device.Chip {
 	if t.Card != nil {
 		return t.Card
@@ -317,7 +316,7 @@ func (s *Setup) chip(t plan.Target) device.Chip {
 	return s.own()
 }
 
-// own is what the run computes on.
+// own returns what the run computes on.
 func (s *Setup) own() device.Chip {
 	if s.Card != nil {
 		return s.Card
@@ -325,8 +324,8 @@ func (s *Setup) own() device.Chip {
 	return &s.Host.CPU
 }
 
-// Plan is the plan for a target in the precision that suits it, and the refusal
-// where it does not fit.
+// Plan plans for a target in the precision that suits it. If the plan does not fit, it also returns the
+// refusal.
 func (s *Setup) Plan(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, err error) {
 	precision, _, err := device.ChoosePrecision(s.Asked, s.chip(t))
 	if err != nil {
@@ -338,8 +337,8 @@ func (s *Setup) Plan(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, e
 	return report, no, err
 }
 
-// Cluster is how the processes of the run are connected on machines with a target: net is
-// between them, local between the cards of one; empty: what is usual.
+// Cluster describes how the processes of the run are connected on machines with a target. net is the network
+// between them, local the link between the cards of one machine; empty means the usual one.
 func (s *Setup) Cluster(t plan.Target, net, local string) (c plan.Cluster, err error) {
 	c = plan.Cluster{PerNode: max(1, s.Local.World)}
 	c.Nodes = s.World / c.PerNode
@@ -382,7 +381,7 @@ func (s *Setup) Cluster(t plan.Target, net, local string) (c plan.Cluster, err e
 	return c, err
 }
 
-// Scale predicts what the processes of a cluster make of a plan of this setup.
+// Scale predicts how fast the processes of a cluster run a plan of this setup.
 func (s *Setup) Scale(t plan.Target, report *plan.Report, c plan.Cluster) error {
 	p, err := s.Planner(t).Program(report.Run.Settings)
 	if err != nil {
@@ -391,14 +390,14 @@ func (s *Setup) Scale(t plan.Target, report *plan.Report, c plan.Cluster) error 
 	wire := float64(s.exchange().Size()) / float64(graph.F32.Size())
 	w := report.Work(train.Buckets(p, c.World()), wire, c.World())
 	w.Fast, w.Tree = s.sums() == train.Fast, s.sums() == train.Tree
-	if p.Shards != nil { // the report's optimizer is a rank's part, and weights cross as they are
+	if p.Shards != nil { // the report has one rank's part of the optimizer, and weights are sent in their own format
 		w.Sharded, w.Gather, w.Optimizer = true, 1, w.Optimizer*float64(c.World())
 	}
 	report.Scaling = report.Scale(c, w, s.Model.Unit)
 	return nil
 }
 
-// Ladder is that of the refusal, or of the settings of a plan as they are.
+// Ladder returns the ladder of the refusal, or one computed from the settings of the plan.
 func (s *Setup) Ladder(t plan.Target, report *plan.Report, no *plan.DoesNotFit) ([]plan.Rung, error) {
 	if no != nil {
 		return no.Ladder, nil
@@ -406,7 +405,7 @@ func (s *Setup) Ladder(t plan.Target, report *plan.Report, no *plan.DoesNotFit) 
 	return s.Planner(t).Ladder(report.Run.Settings)
 }
 
-// Ops prices the operations of an update on a target, as it would be trained there.
+// Ops estimates the operations of an update on a target, as it would be trained there.
 func (s *Setup) Ops(t plan.Target, shapes bool) ([]plan.OpRow, error) {
 	precision, _, err := device.ChoosePrecision(s.Asked, s.chip(t))
 	if err != nil {
@@ -419,8 +418,7 @@ func (s *Setup) Ops(t plan.Target, shapes bool) ([]plan.OpRow, error) {
 	return plan.Ops(p, t.Speed(precision), report.Run.Settings.Accumulation, shapes), nil
 }
 
-// Dump compiles what would be trained on a target and prints the program before
-// and after a pass.
+// Dump compiles what would be trained on a target, and prints the program before and after a pass.
 func (s *Setup) Dump(t plan.Target, pass string, to io.Writer) error {
 	report, _, err := s.Plan(t)
 	if err != nil {
@@ -433,8 +431,8 @@ func (s *Setup) Dump(t plan.Target, pass string, to io.Writer) error {
 	return err
 }
 
-// Search finds the fastest settings for a target at the configured batch of an
-// update. What the configuration decides by itself is kept as it is.
+// Search finds the fastest settings for a target at the configured batch of an update. It keeps what the
+// configuration decides.
 func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	c, err := s.Settings(s.Precision)
 	if err != nil {
@@ -445,7 +443,7 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	}
 	search := plan.Search{Offload: c.Offload, Compress: c.Compress, NarrowGradients: c.NarrowGradients, Clip: c.Clip, Effective: c.Effective(), CEChunk: c.CEChunk}
 	for _, c.Precision = range s.precisions(s.chip(t)) {
-		c.Accumulation = 1 // which a search may come to
+		c.Accumulation = 1 // which the search may change
 		if clip := s.checkClip(c); clip == nil {
 			search.Precisions = append(search.Precisions, c.Precision)
 		} else {
@@ -466,8 +464,7 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	return choice, err
 }
 
-// precisions are those to choose from on a chip: the one requested, or fp32 and the
-// chip's best.
+// precisions returns those to choose from on a chip: the requested one, or fp32 and the best of the chip.
 func (s *Setup) precisions(on device.Chip) []device.Precision {
 	if s.Asked != device.Auto {
 		return []device.Precision{s.Asked}

@@ -20,7 +20,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Names of figures, in whatever form other programs get them.
+// Names of figures, the same in every format that other programs read.
 const (
 	tagLoss      = "train/loss"
 	tagLR        = "train/learning_rate"
@@ -28,24 +28,24 @@ const (
 	tagLossScale = "train/loss_scale"
 	tagSeconds   = "speed/update_seconds"
 	tagWait      = "speed/data_wait_seconds"
-	tagEval      = "eval/" // before the name of a metric
+	tagEval      = "eval/" // followed by the name of a metric
 )
 
-// tagRate is the name of the units per second.
+// tagRate returns the name of the figure for units per second.
 func tagRate(unit string) string { return "speed/" + unit + "_per_second" }
 
-// runPoints are the points of the curves of a run, read from its files while they grow.
+// runPoints reads the points of a run's curves from its files as they grow.
 type runPoints struct {
 	dir    *rundir.Dir
 	unit   string
-	offset int64 // after the last line of metrics.jsonl that was read
+	offset int64 // end of the last line read from metrics.jsonl
 }
 
-// began is when the run's first line was written, or else.
+// began returns the time of the run's first line, or the given time if there is none.
 func (p *runPoints) began(or time.Time) time.Time {
 	first := time.Time{}
 	ahead := runPoints{dir: p.dir}
-	_ = ahead.lines(0, func(l *train.Line) bool { // what cannot be read is told by Metrics
+	_ = ahead.lines(0, func(l *train.Line) bool { // Metrics reports what cannot be read
 		if l.Time > 0 {
 			first = lineTime(l)
 		}
@@ -57,7 +57,7 @@ func (p *runPoints) began(or time.Time) time.Time {
 	return first
 }
 
-// Metrics are the points of the next lines.
+// Metrics returns the points of the next lines.
 func (p *runPoints) Metrics(most int) (list []mlflow.Metric, err error) {
 	err = p.lines(p.offset, func(l *train.Line) bool {
 		list = append(list, points(l, p.unit)...)
@@ -66,7 +66,7 @@ func (p *runPoints) Metrics(most int) (list []mlflow.Metric, err error) {
 	return list, err
 }
 
-// lines gives the whole lines after an offset to each, until that returns false.
+// lines calls each with the complete lines after an offset, until it returns false.
 func (p *runPoints) lines(from int64, each func(*train.Line) bool) error {
 	f, err := regular.OpenIn(p.dir.Root(), train.MetricsFile, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +80,7 @@ func (p *runPoints) lines(from int64, each func(*train.Line) bool) error {
 	for p.offset = from; ; {
 		raw, err := in.ReadBytes('\n')
 		if err == io.EOF {
-			return nil // a line that is not whole yet is read later
+			return nil // an incomplete line is read later
 		}
 		if err != nil {
 			return err
@@ -95,7 +95,7 @@ func (p *runPoints) lines(from int64, each func(*train.Line) bool) error {
 
 func lineTime(l *train.Line) time.Time { return time.UnixMilli(int64(math.Round(l.Time * 1e3))) }
 
-// points are those of a line, if it has any.
+// points returns the points of a line, if it has any.
 func points(l *train.Line, unit string) (list []mlflow.Metric) {
 	at := lineTime(l)
 	add := func(key string, v float64) {
@@ -127,10 +127,10 @@ func points(l *train.Line, unit string) (list []mlflow.Metric) {
 	return list
 }
 
-// sampleEvery is how far apart points of the machine are, as those of MLflow's own clients.
+// sampleEvery is the interval between points of the machine, the same as in MLflow's own clients.
 const sampleEvery = 10 // seconds
 
-// Samples are the points of the machine after a time.
+// Samples returns the points of the machine after the given time.
 func (p *runPoints) Samples(after float64) (list []mlflow.Metric, until float64, err error) {
 	samples, err := monitor.ReadSamples(p.dir)
 	until = after
@@ -142,8 +142,8 @@ func (p *runPoints) Samples(after float64) (list []mlflow.Metric, until float64,
 	return list, until, err
 }
 
-// machinePoints are those of a look at the machine, with the names that MLflow's own
-// clients give them, and the memory of the process.
+// machinePoints returns the points of one sample of the machine, named as in MLflow's own clients, and the
+// memory of the process.
 func machinePoints(s *monitor.Sample) (list []mlflow.Metric) {
 	at := time.UnixMilli(int64(math.Round(s.Time * 1e3)))
 	add := func(key string, v float64) {

@@ -17,10 +17,10 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Preflight refuses what [Train] would refuse by the arguments of so many processes, before they are
-// started or wait for each other. It opens no device and makes nothing. own says that this process
-// starts the others: then what the run directory rules out is refused too; otherwise only rank 0
-// can tell, whose machine may be the only one that has it.
+// Preflight rejects what [Train] with so many processes would reject by its arguments, before they are
+// started or wait for each other. It opens no device and creates nothing. own says that this process starts
+// the others; then it also rejects what the run directory rules out. Otherwise only rank 0 can do that,
+// because its machine may be the only one that has the directory.
 func Preflight(ctx context.Context, o Options, world int, own bool) error {
 	t := &training{Options: o, ctx: ctx, stream: &stream{}}
 	if err := t.ofRun(); err != nil {
@@ -68,7 +68,7 @@ func Preflight(ctx context.Context, o Options, world int, own bool) error {
 	return r.vacant()
 }
 
-// configured is the configuration, whose data is not fetched.
+// configured returns the configuration, without fetching its data.
 func (t *training) configured() (c *config.Config, err error) {
 	if t.Sources, err = Respelled(t.Sources, nil); err != nil {
 		return nil, err
@@ -77,16 +77,16 @@ func (t *training) configured() (c *config.Config, err error) {
 	return config.Load(t.from(nil))
 }
 
-// Division is how many processes a machine is divided among, and which processors are each one's; nil:
-// all are for all.
+// Division is the number of processes that a machine is divided among, and the processors of each; nil means
+// that all may use all.
 type Division struct {
 	Processes  int
 	Processors [][]int
 	Because    string
 }
 
-// Divide divides this machine among the processes of a run: one for each card or, where
-// processors compute, for each part of the memory.
+// Divide divides this machine among the processes of a run: one for each card or, if processors compute, one
+// for each part of the memory.
 func Divide(ctx context.Context, o Options) (d Division, err error) {
 	t := &training{Options: o, ctx: ctx, stream: &stream{}}
 	if err := t.ofRun(); err != nil {
@@ -120,7 +120,7 @@ func Divide(ctx context.Context, o Options) (d Division, err error) {
 	return Division{len(nodes), nodes, fmt.Sprintf("one for the processors of each memory (%s)", strings.Join(texts, "; "))}, nil
 }
 
-// notData fetches what an address means, unless it is data.
+// notData returns a fetch function that fetches everything but data.
 func notData(fetch config.Fetch) config.Fetch {
 	if fetch == nil {
 		return nil
@@ -133,7 +133,7 @@ func notData(fetch config.Fetch) config.Fetch {
 	}
 }
 
-// sharedBy refuses settings of a run that so many processes cannot share, as this one was started.
+// sharedBy rejects settings that so many processes, started as this one was, cannot share.
 func sharedBy(c *config.Config, world int) error {
 	if err := addedUp(c, world); err != nil {
 		return err
@@ -150,7 +150,7 @@ func sharedBy(c *config.Config, world int) error {
 	return nil
 }
 
-// addedUp refuses sums of gradients that so many processes cannot compute.
+// addedUp rejects sums of gradients that so many processes cannot compute.
 func addedUp(c *config.Config, world int) error {
 	sums := sumsOf(c)
 	if err := sums.Shareable(c.Training.GradientAccumulationSteps, world); err != nil {
@@ -165,7 +165,7 @@ func addedUp(c *config.Config, world int) error {
 	return nil
 }
 
-// vacant refuses a new run in a directory that has one.
+// vacant rejects a new run in a directory that already has one.
 func (r *run) vacant() error {
 	list, err := checkpoint.List(r.dir)
 	if errors.Is(err, fs.ErrNotExist) || r.Fresh {
@@ -179,7 +179,7 @@ func (r *run) vacant() error {
 	return err
 }
 
-// taken is that a run with so many updates is in the directory of a new one.
+// taken returns the error for a new run in a directory where a run has done so many updates.
 func (r *run) taken(updates int64) error {
 	return fmt.Errorf("%s has a run with %s done: continue with --resume, start over with --fresh, or choose another --out", r.dir, size.Of(updates, "update"))
 }

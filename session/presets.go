@@ -5,8 +5,8 @@ import (
 	"github.com/snug-ml/snug/configs"
 )
 
-// PresetSettings are the settings of a preset by key, or the defaults of a system where
-// preset is empty; nil: this version has no such preset.
+// PresetSettings returns the settings of a preset by key, or the defaults of a system if preset is empty; nil
+// if this version has no such preset.
 func PresetSettings(system, preset string) map[string]string {
 	from := config.Sources{Systems: Configs(), Presets: configs.FS, Preset: preset}
 	if preset == "" {

@@ -23,43 +23,42 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Local is this process among those of a run that share the machine; the zero value is
-// alone.
+// Local is the place of this process among those of a run on this machine. The zero value means alone.
 type Local struct {
 	Rank, World int
-	// Processors says whose those are that this process may use.
+	// Processors says who owns the processors that this process may use.
 	Processors Ownership
 }
 
-// Ownership is whose the processors are that a process may use.
+// Ownership says who owns the processors that a process may use.
 type Ownership int
 
-// What is known of them.
+// The kinds of ownership.
 const (
-	Unknown Ownership = iota // they are taken for its own if all together would have no more than there are
-	OfAll                    // of all processes of the run on the machine
-	OfOne                    // of this process
+	Unknown Ownership = iota // they count as its own if all processes together would then have no more than exist
+	OfAll                    // shared by all processes of the run on the machine
+	OfOne                    // owned by this process
 )
 
-// invitation is what the other ranks must know to train with rank 0. They decide nothing
-// by themselves: they plan what it planned, on the data that it prepared.
+// invitation is what the other ranks need to train with rank 0. They decide nothing themselves: they use its
+// plan and the data that it prepared.
 type invitation struct {
 	Version string `json:"version"`
 	Config  string `json:"config"` // YAML
 	Dir     string `json:"dir"`    // absolute
 	Cache   string `json:"cache"`
-	// From is what a phase was made of.
+	// From lists what a phase was made from.
 	From       []checkpoint.Origin `json:"from,omitempty"`
 	Settings   plan.Settings       `json:"settings"`
-	Card       bool                `json:"card,omitempty"`  // a card computes
-	Rates      *plan.Rates         `json:"rates,omitempty"` // of rank 0's processor, where that computes
+	Card       bool                `json:"card,omitempty"`  // whether a card computes
+	Rates      *plan.Rates         `json:"rates,omitempty"` // rates of rank 0's processor, if it computes
 	Program    string              `json:"program"`         // see run.plan
 	Matmuls    []byte              `json:"matmuls,omitempty"`
 	Arithmetic string              `json:"arithmetic"`
 	Until      int64               `json:"until,omitempty"`
 }
 
-// exchange is the format in which processes exchange gradients.
+// exchange returns the format in which processes exchange gradients.
 func (s *Setup) exchange() graph.DType {
 	if s.Config.Training.GradientExchange == "bf16" {
 		return graph.BF16
@@ -67,15 +66,15 @@ func (s *Setup) exchange() graph.DType {
 	return graph.F32
 }
 
-// sums is how processes add up gradients.
+// sums returns how processes add up gradients.
 func (s *Setup) sums() train.Sums { return sumsOf(s.Config) }
 
 func sumsOf(c *config.Config) train.Sums {
 	return map[string]train.Sums{"ordered": train.Ordered, "fast": train.Fast, "tree": train.Tree}[c.Training.GradientSums]
 }
 
-// makeRoom lets what exchanges gradients run while every thread computes: the workers of the
-// processor do not give way.
+// makeRoom lets the goroutines that exchange gradients run while every thread computes, because the workers
+// of the processor do not yield.
 func (s *Setup) makeRoom() {
 	const sending = 2
 	if n := s.Threads + sending; s.Card == nil && n > runtime.GOMAXPROCS(0) {
@@ -83,7 +82,7 @@ func (s *Setup) makeRoom() {
 	}
 }
 
-// shareable refuses a run whose updates the processes cannot share.
+// shareable rejects a run whose updates the processes cannot share.
 func (r *run) shareable() error {
 	if err := r.find(); err != nil {
 		return err
@@ -165,8 +164,8 @@ func dismiss(g dist.Group) error {
 	return err
 }
 
-// Follow trains with rank 0, which has the configuration, until it is done. fetch gets what addresses in
-// that refer to, as on rank 0; nil: they are paths. When ctx ends, all ranks stop.
+// Follow trains with rank 0, which has the configuration, until it is done. fetch resolves addresses in the
+// configuration, as on rank 0; if it is nil, they are paths. When ctx ends, all ranks stop.
 func Follow(ctx context.Context, g dist.Group, local Local, fetch config.Fetch) (err error) {
 	c := &carrier{met: g}
 	defer func() { err = errors.Join(err, c.leave(err)) }()
@@ -188,19 +187,19 @@ func Follow(ctx context.Context, g dist.Group, local Local, fetch config.Fetch) 
 	}
 }
 
-// setup is rank 0's, on this process's device.
+// setup returns rank 0's setup on this process's device.
 func (in *invitation) setup(ctx context.Context, local Local, fetch config.Fetch) (*Setup, error) {
 	dir, err := durable.Scratch("rank")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // remains are swept
+	defer func() { _ = os.RemoveAll(dir) }() // leftovers are swept later
 	file := filepath.Join(dir, checkpoint.ConfigFile)
 	if err := durable.Replace(file, []byte(in.Config)); err != nil {
 		return nil, err
 	}
 	from := config.Sources{Systems: Configs(), Presets: configs.FS, File: file, NeedData: true, Fetch: fetch}
-	if in.Card { // this process has its own
+	if in.Card { // this process has its own card
 		from.Overrides = []config.Override{{Key: "hardware.device", Text: "cuda"}}
 	}
 	c, err := config.Load(from)
@@ -215,8 +214,7 @@ func (in *invitation) setup(ctx context.Context, local Local, fetch config.Fetch
 	return s, nil
 }
 
-// home is the run directory to read from: that of rank 0, or an empty one where this
-// machine does not see it.
+// home returns the run directory to read from: rank 0's, or an empty one if this machine cannot see it.
 func (in *invitation) home() (d *rundir.Dir, done func() error, err error) {
 	dir, remove := in.Dir, func() error { return nil }
 	if _, err := os.Stat(dir); err != nil {
@@ -268,7 +266,7 @@ func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local,
 		return err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	if err := x.Initialize(s.Config.Training.Seed); err != nil { // what no rank shares
+	if err := x.Initialize(s.Config.Training.Seed); err != nil { // initializes what ranks do not share
 		return err
 	}
 	if own := s.arithmetic(x.Arithmetic()); own != in.Arithmetic {
@@ -282,7 +280,7 @@ func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local,
 		return err
 	}
 	j.Group, j.NCCL = v.group, v.cards
-	if _, err := carrier.pinned(s); err != nil { // rank 0 warns
+	if _, err := carrier.pinned(s); err != nil { // rank 0 prints the warning
 		return err
 	}
 	start, err := j.Share(nil)

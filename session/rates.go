@@ -15,19 +15,18 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// processor is what measured rates belong to.
+// processor identifies what measured rates belong to.
 type processor struct {
 	Model   string `json:"model"`
 	Kernels string `json:"kernels"`
 	Workers int    `json:"workers"`
 }
 
-// keptRates is the folder that keeps the best rates of each processor from one
-// run to the next, since a single measurement finds what the machine had left at
-// that moment; empty: there is none.
+// keptRates is the folder that keeps the best rates of each processor between runs, because a single
+// measurement only sees what the machine had to spare at that moment; empty means no folder.
 type keptRates string
 
-// ratesFolder is the user's.
+// ratesFolder returns the folder of the current user.
 func ratesFolder() keptRates {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -36,7 +35,7 @@ func ratesFolder() keptRates {
 	return keptRates(filepath.Join(dir, "snug"))
 }
 
-// ratesFile is the content of a file of the folder.
+// ratesFile is the content of a file in the folder.
 type ratesFile struct {
 	Processor processor  `json:"processor"`
 	Rates     plan.Rates `json:"rates"`
@@ -47,7 +46,7 @@ func (k keptRates) path(p processor) string {
 	return filepath.Join(string(k), "rates-"+hex.EncodeToString(h[:8])+".json")
 }
 
-// of are the rates of p; a file that is damaged or not of p has none.
+// of returns the rates of p, unless the file is damaged or belongs to another processor.
 func (k keptRates) of(p processor) (plan.Rates, bool) {
 	if k == "" {
 		return plan.Rates{}, false
@@ -63,9 +62,8 @@ func (k keptRates) of(p processor) (plan.Rates, bool) {
 	return f.Rates, true
 }
 
-// keep gives the best of what was measured now and what is kept, and keeps it.
-// Where that is impossible the next run knows less, which shows in the number of
-// measurements in its plan.
+// keep returns the best of what was measured now and what is stored, and stores it. If that fails, the next
+// run knows less, which shows in the number of measurements in its plan.
 func (k keptRates) keep(p processor, now plan.Rates) plan.Rates {
 	if old, ok := k.of(p); ok {
 		now = now.Best(old)
@@ -78,7 +76,7 @@ func (k keptRates) keep(p processor, now plan.Rates) plan.Rates {
 	return now
 }
 
-// calibrated measures the device and gives its best known rates.
+// calibrated measures the device and returns its best known rates.
 func (k keptRates) calibrated(p processor, on engine.Backend) (plan.Rates, error) {
 	r, err := plan.Calibrate(on)
 	if err != nil {

@@ -15,16 +15,17 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Replayed is what came of [Check.Replay].
+// Replayed is the result of [Check.Replay].
 type Replayed struct {
 	From   string `json:"from"` // a checkpoint, or "the first weights"
 	Device string `json:"device"`
-	// First and Last are the updates that were to be computed, Failed is the one that could not be;
-	// 0: all were, or the program could not be loaded.
+	// First and Last are the updates to compute. Failed is the one that failed; 0 if none did, or if the
+	// program could not be loaded.
 	First  int64 `json:"first"`
 	Last   int64 `json:"last"`
 	Failed int64 `json:"failed,omitempty"`
-	// Fault is the operation, its shapes, the kernel and what the driver said; empty: there was none.
+	// Fault describes the operation, its shapes, the kernel and the driver's message; empty if there was
+	// none.
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -47,9 +48,9 @@ func (r *Replayed) String() string {
 	return text + ", at " + r.Fault
 }
 
-// Replay computes the updates of a run from its newest checkpoint to Update again, as the run does but
-// one operation at a time, each waited for: a card reports what goes wrong only then. The run is
-// not changed.
+// Replay computes the updates of a run from its newest checkpoint to Update again, as the run did, but one
+// operation at a time and waiting for each, because only then does the card's error point to the operation.
+// It does not change the run.
 func (c *Check) Replay(ctx context.Context) (report *Replayed, err error) {
 	if c.Dir == "" {
 		return nil, usage("--faults computes the updates of a run again: want a run directory, not a preset or a configuration")
@@ -107,7 +108,7 @@ func (c *Check) replay(ctx context.Context, s *Setup, from *checkpoint.Checkpoin
 		return err
 	}
 	defer func() {
-		if e := runner.Close(); !backend.Lost(err) { // otherwise there is nothing to be freed
+		if e := runner.Close(); !backend.Lost(err) { // nothing can be freed on a lost device
 			err = errors.Join(err, e)
 		}
 	}()

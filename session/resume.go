@@ -22,11 +22,10 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// ofRun makes a resumed run use the configuration in its directory when the
-// command line names none. Where there is no run, there is nothing to resume: the
-// default preset is not what was asked for. With a named configuration a run may
-// begin: whoever restarts a job until it is done need not know whether it has
-// begun.
+// ofRun makes a resumed run use the configuration in its directory if the command line names none. If there
+// is no run, there is nothing to resume: the default preset is not what was asked for. With a named
+// configuration a new run may begin, so that a script that restarts a job until it is done need not know
+// whether it has begun.
 func (t *training) ofRun() error {
 	if !t.Resume || t.Sources.Preset != "" || t.Sources.File != "" {
 		return nil
@@ -48,8 +47,8 @@ func (t *training) ofRun() error {
 	return nil
 }
 
-// configOf is the file with the configuration of the run in dir: its own, or,
-// where a checkpoint was put into an empty folder, that of the newest.
+// configOf returns the configuration file of the run in dir: its own or, if a checkpoint was copied to an
+// empty folder, that of the newest checkpoint.
 func configOf(dir string) (string, error) {
 	path := filepath.Join(dir, checkpoint.ConfigFile)
 	if _, err := os.Lstat(path); err == nil {
@@ -73,11 +72,11 @@ func configOf(dir string) (string, error) {
 	return "", usage("nothing to resume in %s: %s; name the directory of a run with --out, or start one there: snug train PRESET --out %s (or --config FILE in place of the preset)", dir, what, dir)
 }
 
-// change is a setting that is not what it was when the run last began.
+// change is a setting whose value has changed since the run last began.
 type change struct {
 	config.Value
 	was   string
-	phase string // that has it so; empty: the run has
+	phase string // the phase that has the setting; empty for the run
 }
 
 func (c change) String() string {
@@ -86,7 +85,7 @@ func (c change) String() string {
 
 // changed compares a configuration with the one that a run was made with.
 func changed(old, c *config.Config) []change {
-	if old.System != c.System { // the keys are others too
+	if old.System != c.System { // the keys differ too
 		return []change{{Value: c.Values()[0], was: old.System}}
 	}
 	before := map[string]string{}
@@ -102,14 +101,13 @@ func changed(old, c *config.Config) []change {
 	return list
 }
 
-// recorded is the configuration that the run in dir was made with. What it names
-// as data is not fetched.
+// recorded returns the configuration that the run in dir was made with. It does not fetch its data.
 func (t *training) recorded(dir string) (*config.Config, error) {
 	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: notData(t.Sources.Fetch)})
 }
 
-// recordedBy is the configuration in the newest of some checkpoints in which it can be read; none is
-// resumed from in which it is damaged.
+// recordedBy returns the configuration in the newest of the checkpoints where it is readable. A checkpoint
+// whose configuration is damaged is never resumed from.
 func (t *training) recordedBy(list []checkpoint.Entry) (c *config.Config, err error) {
 	for _, e := range list {
 		c, unread := t.recorded(e.Path)
@@ -121,8 +119,8 @@ func (t *training) recordedBy(list []checkpoint.Entry) (c *config.Config, err er
 	return nil, err
 }
 
-// settled reports whether a setting is fixed when a run of a system begins: what the model
-// is, what it learns from, and what its state consists of.
+// settled reports whether a setting is fixed once a run of the system begins: what the model is, what it
+// learns from, and what its state consists of.
 func (c change) settled(s *system.System) bool {
 	switch section, _, _ := strings.Cut(c.Key, "."); section {
 	case "system", "model":
@@ -141,11 +139,10 @@ func (c change) settled(s *system.System) bool {
 	return s.Fixed != nil && s.Fixed(c.Key)
 }
 
-// howDataIsRead are the settings of data that decide nothing about what it is.
+// howDataIsRead lists the settings of data that do not affect its content.
 var howDataIsRead = []string{"data.workers", "data.prefetch", "data.cache_dir", "data.max_record"}
 
-// matters reports whether a setting has a part in what a run learns, or in whether that is
-// good enough.
+// matters reports whether a setting affects what a run learns, or the decision whether that is good enough.
 func (c change) matters() bool {
 	switch section, _, _ := strings.Cut(c.Key, "."); section {
 	case "hardware", "metrics", "run", "checkpoint":
@@ -154,14 +151,13 @@ func (c change) matters() bool {
 	return !slices.Contains(howDataIsRead, c.Key) && c.Key != "phases.run" && c.Key != "phases.stage"
 }
 
-// ofModel reports whether it is of what all phases of a run share.
+// ofModel reports whether a setting belongs to what all phases of a run share.
 func (c change) ofModel() bool {
 	section, _, _ := strings.Cut(c.Key, ".")
 	return section == "system" || section == "model" || c.Key == "training.seed"
 }
 
-// cannotResume refuses changes by their names and both values; out is what
-// --out is to be.
+// cannotResume returns an error that lists changes with both values; out is the value for --out.
 func cannotResume(dir, out string, list []change) error {
 	with, lines := "another model", make([]string, len(list))
 	for i, c := range list {
@@ -172,15 +168,15 @@ func cannotResume(dir, out string, list []change) error {
 	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
 }
 
-// sameRun refuses to resume with an incompatible configuration, before anything is
-// touched, and remembers other changes.
+// sameRun rejects resuming with an incompatible configuration before anything is touched, and remembers other
+// changes.
 func (r *run) sameRun() error {
 	list, err := checkpoint.List(r.dir)
 	list = slices.DeleteFunc(list, func(e checkpoint.Entry) bool { return e.Problem != nil })
 	if err != nil || len(list) == 0 || rundir.StartedOver(r.dir, list[0].Manifest.Run) {
-		return nil // nothing to resume: a new run may be any
+		return nil // nothing to resume, so any new run is fine
 	}
-	// The file in the run directory may be that of a run that never saved.
+	// The file in the run directory may belong to a run that never saved.
 	old, err := r.recordedBy(list)
 	if err != nil {
 		return fmt.Errorf("the configuration of the run to resume: %w", err)
@@ -200,8 +196,8 @@ func (r *run) sameRun() error {
 	return nil
 }
 
-// resumable compares the checkpoint to resume from with the configuration, and
-// reports what changed, because the run then differs from what it would have been.
+// resumable compares the checkpoint to resume from with the configuration. It reports changes, because with
+// them the run takes another course.
 func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	if done, last := c.State.Update, int64(r.Config.Training.MaxSteps); last < done {
 		return usage("cannot resume %s: training.max_steps is %d, the run has done %s", r.dir, last, size.Of(done, "update"))
@@ -213,8 +209,8 @@ func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// computeAs makes the device compute matmuls as the run of a checkpoint did, so that
-// the bits are the same; nil is a new run.
+// computeAs makes the device compute matmuls as the run of a checkpoint did, so that the bits are the same;
+// nil means a new run.
 func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
 	if c == nil {
 		return backend.ComputeAs(s.Backend, nil)
@@ -223,7 +219,7 @@ func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
 	was, _ := slicesOf(c.Manifest.Arithmetic)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && was == s.arithmetic(s.Backend.Arithmetic()):
-		record = []byte{} // on such a card, and without a choice
+		record = []byte{} // recorded on a card, but with no choices
 	case errors.Is(err, fs.ErrNotExist):
 		return backend.ComputeAs(s.Backend, nil)
 	case err != nil:
@@ -235,7 +231,7 @@ func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// sameBits warns about a run that is resumed with another arithmetic.
+// sameBits warns about a run that is resumed with other arithmetic.
 func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	if c == nil {
 		return
@@ -250,7 +246,7 @@ func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	}
 }
 
-// position is where a run continues in its data, nil for a new one.
+// position returns where a run continues in its data; nil for a new run.
 func position(c *checkpoint.Checkpoint) json.RawMessage {
 	if c == nil {
 		return nil
@@ -258,43 +254,42 @@ func position(c *checkpoint.Checkpoint) json.RawMessage {
 	return c.State.Loader
 }
 
-// misfit explains why the state of a checkpoint does not fit, by the settings
-// that were changed if any were.
+// misfit explains why the state of a checkpoint does not fit; if settings were changed, by those settings.
 func (r *run) misfit(err error) error {
 	switch {
 	case len(r.changed) == 0:
 		return fmt.Errorf("cannot resume %s, though none of its settings changed: %w", r.dir, err)
-	case errors.As(err, new(*train.MisfitError)): // in words of the program's tensors
+	case errors.As(err, new(*train.MisfitError)): // the error names tensors of the program, which the user does not know
 		return cannotResume(r.dir, r.asOut(r.dir), r.changed)
 	}
 	return errors.Join(cannotResume(r.dir, r.asOut(r.dir), r.changed), err)
 }
 
-// blocksInSlices ends the arithmetic of a run whose blocks are computed in slices.
+// blocksInSlices ends the arithmetic string of a run whose blocks are computed in slices.
 const blocksInSlices = ", blocks in %d slices"
 
-// exchangedBF16 ends the arithmetic of a run whose processes exchange rounded gradients.
+// exchangedBF16 ends the arithmetic string of a run whose processes exchange rounded gradients.
 const exchangedBF16 = ", gradients exchanged in bf16"
 
-// sumsWiden ends that of a run whose processes add up in float32 the gradients that each keeps
-// in 16 bits.
+// sumsWiden ends the arithmetic string of a run whose processes keep gradients in 16 bits but add them up in
+// float32.
 const sumsWiden = ", gradients of bf16 added up in fp32"
 
-// addedUpInOrder ends that of a run whose processes add up the gradients of whole micro-batches, in
-// their order. One process alone adds each up inside its matmuls, which rounds otherwise.
+// addedUpInOrder ends the arithmetic string of a run whose processes add up the gradients of whole
+// micro-batches in order. A single process adds them up inside its matmuls, which rounds differently.
 const addedUpInOrder = ", gradients added up by micro-batches"
 
-// addedUpInPairs ends that of a run whose processes add up gradients as a tree.
+// addedUpInPairs ends the arithmetic string of a run whose processes add up gradients as a tree.
 const addedUpInPairs = ", gradients added up in pairs"
 
-// addedUpBy ends that of a run whose processes add up their own micro-batches first.
+// addedUpBy ends the arithmetic string of a run whose processes add up their own micro-batches first.
 const addedUpBy = ", gradients added up by "
 
-// normByHost ends that of a run that shares its optimizer on a device that adds up the norm
+// normByHost ends the arithmetic string of a run that shares its optimizer on a device that adds up the norm
 // of gradients in another order than the processor does.
 const normByHost = ", their norm added up by the host"
 
-// computed identifies what decides how results of the run are rounded.
+// computed identifies everything that decides how results of the run are rounded.
 func (r *run) computed() string {
 	text := r.arithmetic(r.runner.Arithmetic())
 	if n := r.report.Run.Settings.Slices; n > 0 {
@@ -321,8 +316,7 @@ func (r *run) computed() string {
 	return text
 }
 
-// slicesOf splits what a run was computed in: with which kernels, and in how many slices,
-// 0 where there are none.
+// slicesOf splits the string from computed into the kernels and the number of slices, 0 if there are none.
 func slicesOf(computed string) (kernels string, slices int) {
 	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpInPairs, addedUpBy, normByHost} {
 		computed, _, _ = strings.Cut(computed, end)
@@ -337,7 +331,7 @@ func slicesOf(computed string) (kernels string, slices int) {
 	return computed[:i], slices
 }
 
-// arithmetic identifies what decides how results are rounded, of kernels in the precision.
+// arithmetic identifies how kernels round results in the precision.
 func (s *Setup) arithmetic(kernels string) string {
 	return fmt.Sprintf("%s with %s", s.Precision, kernels)
 }

@@ -31,13 +31,13 @@ type run struct {
 	*training
 	*Setup
 	dir       string
-	phase     *phaseOf // whose run it is, in a folder of its name; nil: of none
+	phase     *phaseOf // the phase that this run implements; nil if none
 	started   time.Time
-	lineage   *checkpoint.Lineage // of a phase, also of one that is resumed by itself
-	anew      bool                // the checkpoints that are there are those of a run that this one starts over
-	changed   []change            // settings that are not those of the run that is resumed
+	lineage   *checkpoint.Lineage // set for a phase, even if it is resumed alone
+	anew      bool                // existing checkpoints belong to a run that this one starts over
+	changed   []change            // settings that differ from the run being resumed
 	onCards   bool                // gradients are exchanged from card to card
-	otherBits string              // means that a resumed run rounds differently from here on
+	otherBits string              // why a resumed run rounds differently from here on
 	target    plan.Target
 	report    *plan.Report
 	program   *engine.Program
@@ -50,15 +50,15 @@ type run struct {
 	next      *device.NextBatch
 	sampler   *device.Sampler
 	telemetry *telemetry        // nil before the run begins
-	early     []monitor.LogLine // messages before it
-	// lastUpdate is how many updates are done.
+	early     []monitor.LogLine // messages from before telemetry exists
+	// lastUpdate is the number of updates done.
 	lastUpdate int64
-	// unrecorded means that metrics could not be written, which was reported.
+	// unrecorded means that metrics could not be written, and that this was reported.
 	unrecorded bool
-	uploads    *remote.Uploader // nil: none
-	exporter   *exporter        // of event files; nil: none
-	server     *mlflow.Server   // nil: none
-	tracking   *mlflow.Exporter // to server; nil: none, or not yet
+	uploads    *remote.Uploader // nil if none
+	exporter   *exporter        // writes event files; nil if none
+	server     *mlflow.Server   // nil if none
+	tracking   *mlflow.Exporter // to server; nil if none, or not yet
 	loaded     time.Duration
 	summary    *Summary
 }
@@ -93,7 +93,7 @@ func (r *run) train() (err error) {
 		return err
 	}
 	defer func() {
-		if r.recorder == nil { // it never began
+		if r.recorder == nil { // the run never began
 			undo()
 		}
 	}()
@@ -122,11 +122,11 @@ func (r *run) train() (err error) {
 	r.ofPhase = r.lineage != nil
 	env := system.Env{Dir: r.store.Run(), Cache: r.Cache(r.dir), Position: position(from), From: r.origins(), Log: r.infof}
 	if r.data, err = r.Data(r.ctx, env); err != nil {
-		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
+		return cmp.Or(r.store.Check(), err) // a missing folder is the cause of other errors
 	}
 	defer func() { err = errors.Join(err, CloseData(r.data)) }()
-	// Preparing data leaves garbage; what counts from here on is the run's own. The plan
-	// has what is in the heap now: the garbage of the run beside it stays small.
+	// Preparing data leaves garbage; from here on only the run's own memory counts. The plan includes the
+	// current heap, so that the run adds little garbage to it.
 	debug.FreeOSMemory()
 	resetPeakRSS()
 	if os.Getenv("GOGC") == "" {
@@ -147,25 +147,25 @@ func (r *run) train() (err error) {
 		return err
 	}
 	defer func() {
-		if e := r.unload(); !backend.Lost(err) { // otherwise there is nothing to be freed
+		if e := r.unload(); !backend.Lost(err) { // nothing can be freed on a lost device
 			err = errors.Join(err, e)
 		}
 	}()
 	if _, text := r.runner.Matmuls(); text != "" {
 		r.infof("%s", text)
 	}
-	debug.FreeOSMemory() // what compiling and loading left
+	debug.FreeOSMemory() // returns what compiling and loading left
 	r.loaded = time.Since(r.started)
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
 }
 
-// heapGrowth is by how many percent the heap of a run may grow before it is collected.
-// A run allocates little once it is loaded.
+// heapGrowth is the percentage by which the heap of a run may grow before it is collected. A run allocates
+// little once it is loaded.
 const heapGrowth = 50
 
-// makeDir makes a run directory where there is nothing of its name. undo removes what was made since,
-// as far as there is nothing in it: a folder with data in it is not to look like a run.
+// makeDir creates a run directory if nothing of that name exists. undo removes the folders it created, as
+// long as they are empty: a folder with only data must not look like a run.
 func makeDir(dir string) (undo func(), err error) {
 	var made []string
 	for _, name := range []string{checkpoint.Folder, rundir.LockFile, ""} {
@@ -188,7 +188,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// keepBest is how many of the best checkpoints the store keeps.
+// keepBest returns how many of the best checkpoints the store keeps.
 func (r *run) keepBest() int {
 	if r.Config.Checkpoint.KeepBest {
 		return 1
@@ -196,7 +196,7 @@ func (r *run) keepBest() int {
 	return -1 // none
 }
 
-// home is the current path of the run directory.
+// home returns the current path of the run directory.
 func (r *run) home() string {
 	if r.store == nil {
 		return r.dir
@@ -204,8 +204,7 @@ func (r *run) home() string {
 	return r.store.Run().Path()
 }
 
-// asOut is what to give as --out to continue the run in dir: for a phase, the
-// folder of the whole.
+// asOut returns the value of --out that continues the run in dir; for a phase, the folder of the whole run.
 func (r *run) asOut(dir string) string {
 	if r.phase != nil && filepath.Base(dir) == r.phase.name {
 		return filepath.Dir(dir)
@@ -213,7 +212,7 @@ func (r *run) asOut(dir string) string {
 	return dir
 }
 
-// startingPoint is the checkpoint to continue from, nil for a new run.
+// startingPoint returns the checkpoint to continue from; nil for a new run.
 func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	c, rejected, err := r.store.Latest()
 	for _, x := range rejected {
@@ -259,7 +258,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 // planHash identifies the compiled program in checkpoints.
 func (r *run) planHash() string { return programHash(r.program) }
 
-// programHash is the same for all ranks, each of which may have an update of its own.
+// programHash is the same on all ranks, even if each has its own update function.
 func programHash(p *engine.Program) string {
 	h := sha256.New()
 	for _, f := range p.Funcs {
@@ -280,7 +279,7 @@ func programHash(p *engine.Program) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// metadata describes the run in its checkpoints.
+// metadata describes the run for its checkpoints.
 func (r *run) metadata() checkpoint.Metadata {
 	cfg := &r.Config.Training
 	all, _ := r.program.Parameters()
@@ -295,7 +294,7 @@ func (r *run) metadata() checkpoint.Metadata {
 	}
 }
 
-// job is the training that is configured, without what only one of several processes does.
+// job returns the configured training, without the parts that only one of several processes does.
 func (s *Setup) job(d *system.Run, x *engine.Executable) *train.Job {
 	cfg := &s.Config.Training
 	return &train.Job{
@@ -324,7 +323,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 		Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.planHash()},
 		Performance: r.performance,
 	}
-	// Of the whole run's schedule the configuration has warned; a phase has its own.
+	// Loading the configuration already warned about the schedule of the whole run, but a phase has its own.
 	if w := job.Schedule.Warning(); w != "" && job.Schedule.Total != int64(r.Config.Training.MaxSteps) {
 		r.warnf("%s", w)
 	}
@@ -340,7 +339,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 		}
 	}
 	if err = r.share(job, from, yaml); err == nil {
-		job.Save.Run.Arithmetic = r.computed() // which depends on what gradients are exchanged over
+		job.Save.Run.Arithmetic = r.computed() // depends on what gradients are exchanged over
 		r.sameBits(from)
 	}
 	if from != nil {
@@ -353,7 +352,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 		return err
 	}
 	if r.phase != nil {
-		r.lineage.Whole = r.phase.whole.id // which has begun by now
+		r.lineage.Whole = r.phase.whole.id // the whole run has begun by now
 	}
 	job.Save.Run.Lineage = r.lineage
 	if err := r.store.Reserve(train.StagingBytes(r.program)); err != nil {
@@ -380,7 +379,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	}
 	res, err := job.Run(r.ctx, start)
 	r.keepConfig()
-	// Where the run failed a save may be in flight, whose end is reported and recorded.
+	// After a failure a save may still be in flight; wait until its end is reported and recorded.
 	_ = r.store.Flush(context.Background())
 	r.telemetry.does(monitor.Finishing)
 	peak := peakRSS()
@@ -397,7 +396,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	return errors.Join(err, r.end(res, err, peak))
 }
 
-// observe begins to write what whoever watches the run reads.
+// observe starts to write what monitors read.
 func (r *run) observe(start int64) {
 	r.lastUpdate = start
 	r.about = r.aboutRun(start)
@@ -417,7 +416,7 @@ func (r *run) observe(start int64) {
 	r.telemetry, r.early = t, nil
 }
 
-// exports begins to write what other programs read.
+// exports starts to write what other programs read.
 func (r *run) exports(start int64) {
 	if r.server != nil {
 		r.tracking = r.track(r.server, r.store.Run(), r.about, r.asOut(r.home()))
@@ -433,8 +432,7 @@ func (r *run) exports(start int64) {
 	r.exporter = x
 }
 
-// begin writes the first thing to a run directory, its configuration: from here
-// on nothing is refused.
+// begin writes the configuration, the first file of a run directory. From here on nothing is rejected.
 func (r *run) begin(yaml []byte) error {
 	if err := r.startUploads(); err != nil {
 		return err
@@ -444,7 +442,7 @@ func (r *run) begin(yaml []byte) error {
 			return err
 		}
 	}
-	if r.anew { // what is there goes once this run has saved
+	if r.anew { // the old checkpoints go once this run has saved
 		if err := r.store.StartOver(); err != nil {
 			return err
 		}
@@ -452,6 +450,6 @@ func (r *run) begin(yaml []byte) error {
 	return r.store.Run().Replace(checkpoint.ConfigFile, yaml)
 }
 
-// minScale is the loss scale below which a run has diverged: gradients that
-// overflow at 1/4 do not fit fp16.
+// minScale is the loss scale below which a run counts as diverged: gradients that overflow at 1/4 do not fit
+// fp16.
 const minScale = 0.25

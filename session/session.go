@@ -1,13 +1,11 @@
-// Package session opens runs. From a configuration it makes a plan, a program on
-// a device, data with the weights that training starts from, and a run directory;
-// what happens then is one stream of events.
+// Package session opens runs. From a configuration it makes a plan, a program on a device, data with the
+// weights that training starts from, and a run directory. What happens then is reported as one stream of
+// events.
 //
-// It promises that whatever is done with a configuration (training, evaluation,
-// measuring, checking) runs what training runs: the same shapes, the same
-// precision, the same weights at the start.
+// Whatever is done with a configuration (training, evaluation, measuring, checking) runs what training runs:
+// the same shapes, the same precision, the same initial weights.
 //
-// [Train] is all that another program needs; the command line is one file a verb
-// over this package.
+// Other programs need only [Train]. The command line adds one file per command on top of this package.
 package session
 
 import (
@@ -25,13 +23,13 @@ import (
 	"github.com/snug-ml/snug/system/refocused"
 )
 
-// Systems are what snug trains.
+// Systems lists what snug trains.
 var Systems = []system.System{refocused.System, finetune.System, dynamo.System, moderation.System, agiformer.System, cloudbase.System}
 
-// DefaultPreset is what a newcomer gets.
+// DefaultPreset is the preset for newcomers.
 const DefaultPreset = "quickstart"
 
-// Configs are the configurations of all systems.
+// Configs returns the configurations of all systems.
 func Configs() []config.System {
 	var known []config.System
 	for _, s := range Systems {
@@ -40,7 +38,7 @@ func Configs() []config.System {
 	return known
 }
 
-// SystemOf is the system that a configuration is for.
+// SystemOf returns the system that a configuration is for.
 func SystemOf(c *config.Config) system.System {
 	return Systems[slices.IndexFunc(Systems, func(x system.System) bool { return x.Config.Name == c.System })]
 }
@@ -50,7 +48,7 @@ type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap is what is wrong.
+// Unwrap returns what is wrong.
 func (e UsageError) Unwrap() error { return e.Err }
 
 // ExitCode is 2: wrong usage.
@@ -58,7 +56,7 @@ func (UsageError) ExitCode() int { return 2 }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// Version is the module version that this binary was built from.
+// Version returns the module version that this binary was built from.
 func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version

@@ -21,66 +21,62 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Setup is a configuration resolved for this machine: what is trained, on what
-// device, in which precision.
+// Setup is a configuration resolved for this machine: what is trained, on what device, in which precision.
 type Setup struct {
 	Config *config.Config
 	System system.System
 	Model  *system.Model
 	Host   device.Host
-	// Threads are those of the processor that are computed with.
+	// Threads is the number of processor threads that compute.
 	Threads int
-	// World is the number of processes of the run, 0 where this one is alone, and Rank its
-	// number; Local is its place among those that share the machine.
+	// World is the number of processes of the run, 0 if this one is alone, and Rank the number of this
+	// process. Local is its place among those on this machine.
 	World   int
 	Rank    int
 	Local   Local
 	Backend engine.Backend
-	// Card is the card that is computed on; nil: the processor is.
+	// Card is the card that computes; nil if the processor does.
 	Card *device.Card
-	// Notes are messages about the choice of the device; Chosen is why a card was taken, where there
-	// are several.
+	// Notes are messages about the choice of the device. Chosen says why a card was taken, if there are
+	// several.
 	Notes  []string
 	Chosen string
-	// warn takes what the device has to say later; nil: nobody listens yet.
+	// warn receives later messages of the device; nil if nobody listens yet.
 	warn func(text string)
-	// Precision is in force, Asked what the configuration said, and Reason why they
-	// differ.
+	// Precision is in effect, Asked is the configured one, and Reason says why they differ.
 	Asked, Precision device.Precision
 	Reason           string
-	// EpochUnits is how many tokens (examples) of training data plans take for an
-	// epoch; 0: as many as prepared data has.
+	// EpochUnits is the number of tokens (examples) of training data that plans take for an epoch; 0 means as
+	// many as the prepared data has.
 	EpochUnits int64
 
-	// ofPhase means that the run is a phase of a run in phases.
+	// ofPhase says that this is one phase of a run in phases.
 	ofPhase bool
-	// slices are those that the blocks of a resumed run were computed in, which the planner
-	// does not choose anew: the sums of their gradients depend on it. 0: none.
+	// slices is the number of slices that the blocks of a resumed run were computed in; 0 if none. The
+	// planner must keep it, because the sums of gradients depend on it.
 	slices   int
-	planning context.Context // its end ends planning
-	// nccl is the library that hardware.exchange names, or one that is installed.
+	planning context.Context // ends planning when it is done
+	// nccl returns the library that hardware.exchange names, or an installed one.
 	nccl func() (*nccl.Library, error)
-	// cache is what planning compiled; nil: each planner has its own.
+	// cache keeps what planning compiled; if nil, each planner has its own.
 	cache *engine.Cache
-	// rates are the processor's, once they were measured.
+	// rates are the processor's, once measured.
 	rates *plan.Rates
-	// beaten means that training showed a higher peak than is kept.
+	// beaten says that training reached a higher peak than the stored one.
 	beaten bool
-	// dump names a pass around which programs are printed to dumpTo.
+	// dump names a pass; the program before and after it is printed to dumpTo.
 	dump   string
 	dumpTo io.Writer
 }
 
-// Load reads a configuration, that of [DefaultPreset] where none is named, and
-// resolves it for this machine; systems and presets are filled in. Warnings about it go
-// to onEvent, which may be nil.
+// Load reads a configuration, by default that of [DefaultPreset], and resolves it for this machine. It fills
+// in systems and presets. Warnings go to onEvent, which may be nil.
 func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
 	return loadAs(ctx, from, Local{}, false, onEvent)
 }
 
-// LoadElsewhere is [Load] for plans for other chips than this machine's, which need not
-// compute in the configured precision. processes on each of machines share a run; 0: one
-// process is alone.
+// LoadElsewhere is [Load] for plans for other chips than this machine's, which may lack the configured
+// precision. processes on each of machines share a run; 0 means that one process is alone.
 func LoadElsewhere(ctx context.Context, from config.Sources, processes, machines int, onEvent func(Event)) (*Setup, error) {
 	s, err := loadAs(ctx, from, Local{World: processes}, true, onEvent)
 	if err == nil {
@@ -89,8 +85,8 @@ func LoadElsewhere(ctx context.Context, from config.Sources, processes, machines
 	return s, err
 }
 
-// LoadShared is [Load] for a run of processes on machines of this kind, perMachine on each,
-// of which this process is taken for one.
+// LoadShared is [Load] for a run on several machines like this one, with perMachine processes on each. This
+// process counts as one of them.
 func LoadShared(ctx context.Context, from config.Sources, perMachine, machines int, onEvent func(Event)) (*Setup, error) {
 	s, err := loadAs(ctx, from, Local{World: perMachine}, false, onEvent)
 	if err == nil {
@@ -126,8 +122,8 @@ func loadAs(ctx context.Context, from config.Sources, local Local, elsewhere boo
 	return s, err
 }
 
-// Respelled translates settings that were typed under other programs' names. What each was taken as
-// goes to onEvent, which may be nil.
+// Respelled translates settings that use the names of other programs. It reports each translation to onEvent,
+// which may be nil.
 func Respelled(from config.Sources, onEvent func(Event)) (config.Sources, error) {
 	from.Systems, from.Presets = Configs(), configs.FS
 	if from.Preset == "" && from.File == "" {
@@ -142,7 +138,7 @@ func Respelled(from config.Sources, onEvent func(Event)) (config.Sources, error)
 	return from, err
 }
 
-// Overridden are the settings of given and of extra, which wins.
+// Overridden returns the settings of given and extra; extra wins.
 func Overridden(given, extra []config.Override) []config.Override {
 	out := slices.DeleteFunc(slices.Clone(given), func(o config.Override) bool {
 		return slices.ContainsFunc(extra, func(e config.Override) bool { return e.Key == o.Key })
@@ -150,7 +146,7 @@ func Overridden(given, extra []config.Override) []config.Override {
 	return append(out, extra...)
 }
 
-// Resolve prepares a configuration for this machine. The end of ctx ends planning.
+// Resolve prepares a configuration for this machine. Cancelling ctx stops planning.
 func Resolve(ctx context.Context, cfg *config.Config) (*Setup, error) {
 	return resolveAs(ctx, cfg, Local{}, false)
 }
@@ -182,8 +178,8 @@ func resolveAs(ctx context.Context, cfg *config.Config, local Local, elsewhere b
 	return s, err
 }
 
-// resolve decides what the configuration left open. elsewhere: a precision that this
-// machine lacks is no error.
+// resolve decides what the configuration leaves open. With elsewhere set, a precision that this machine lacks
+// is no error.
 func (s *Setup) resolve(elsewhere bool) error {
 	hw := &s.Config.Hardware
 	s.Threads = hw.Threads
@@ -193,7 +189,7 @@ func (s *Setup) resolve(elsewhere bool) error {
 			return err
 		}
 	}
-	if most := max(16, 4*runtime.NumCPU()); s.Threads > most && !elsewhere { // workers that wait do not give way
+	if most := max(16, 4*runtime.NumCPU()); s.Threads > most && !elsewhere { // waiting workers do not yield, so too many slow each other down
 		return usage("hardware.threads: %d threads would wait for each other on the %s of this machine: want at most %d, or 0 for the cores this process may use", s.Threads, size.Of(runtime.NumCPU(), "processor"), most)
 	}
 	t := &s.Config.Training
@@ -224,14 +220,14 @@ func (s *Setup) resolve(elsewhere bool) error {
 	return nil
 }
 
-// Open is a device with the configured threads and kernels.
+// Open opens a device with the configured threads and kernels.
 func (s *Setup) Open(name string) (engine.Backend, error) { return backend.Open(s.device(name)) }
 
-// device are the options of a device with the configured threads and kernels.
+// device returns the options of a device with the configured threads and kernels.
 func (s *Setup) device(name string) backend.Options {
 	kernels := string(s.Config.Hardware.CPUISA)
 	if kernels == "auto" {
-		kernels = "" // the value of SNUG_CPU_ISA
+		kernels = "" // means the value of SNUG_CPU_ISA
 	}
 	note := func(text string) {
 		if s.warn != nil {
@@ -246,11 +242,11 @@ func (s *Setup) device(name string) backend.Options {
 	}
 }
 
-// fits reports whether the configured training fits a card that was not opened.
+// fits reports whether the configured training fits on a card that was not opened.
 func (s *Setup) fits(c backend.Candidate) (bool, error) {
 	precision, _, err := device.ChoosePrecision(s.Asked, c.Card)
 	if err != nil {
-		return false, nil // that it cannot compute in it is said when it is chosen
+		return false, nil // choosing the card reports that it lacks the precision
 	}
 	if s.Model, err = s.System.Describe(s.Config); err != nil {
 		return false, err
@@ -279,8 +275,8 @@ func (s *Setup) Computer() string {
 	return s.Backend.Name()
 }
 
-// Software names what the device computes with besides snug: the driver, libraries and their
-// versions. Nothing of a processor's.
+// Software lists what the device computes with besides snug: the driver and libraries, with their versions.
+// It is empty for a processor.
 func (s *Setup) Software() []string {
 	list := backend.Software(s.Backend)
 	if s.overCards(s.Card != nil) {
@@ -291,7 +287,7 @@ func (s *Setup) Software() []string {
 	return list
 }
 
-// Schedule is the configured course of the learning rate.
+// Schedule returns the configured learning rate schedule.
 func (s *Setup) Schedule() *train.Schedule {
 	t := &s.Config.Training
 	return &train.Schedule{

@@ -12,15 +12,15 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// SummaryFile is the name of a [Summary] in a run directory.
+// SummaryFile is the name of the file with the [Summary] in a run directory.
 const SummaryFile = "summary.json"
 
-// Summary is summary.json: a run in figures.
+// Summary is the content of summary.json: the figures of a run.
 type Summary struct {
 	System string `json:"system"`
 	Preset string `json:"preset,omitempty"`
 	Done   bool   `json:"done"`
-	// Run is its identity.
+	// Run is the identity of the run.
 	Run string `json:"run,omitempty"`
 
 	Updates        int64                       `json:"updates"`
@@ -34,7 +34,7 @@ type Summary struct {
 	Bigram         *checkpoint.Float           `json:"baseline_bigram_loss,omitempty"`
 	Metrics        map[string]checkpoint.Float `json:"metrics,omitempty"`
 	StoppedEarly   bool                        `json:"stopped_early,omitempty"`
-	// Warning is what is wrong with what was learned.
+	// Warning says what is wrong with what was learned.
 	Warning *train.Warning `json:"trouble,omitempty"`
 	Skipped int64          `json:"skipped_updates"`
 
@@ -42,13 +42,13 @@ type Summary struct {
 	FlopsUtilization float64 `json:"flops_utilization"`
 	Peak             string  `json:"flops_utilization_of,omitempty"`
 	FirstUpdate      float64 `json:"seconds_to_first_update"`
-	// Ranks is the number of processes of a run of several, Exchange the share of the time
-	// that they waited for sums of gradients and for each other, Hidden that in which gradients
-	// were added up behind computing.
+	// Ranks is the number of processes, if there are several. Exchange is the share of time in which they
+	// waited for sums of gradients and for each other, and Hidden the share in which gradients were added up
+	// while computing.
 	Ranks    int     `json:"ranks,omitempty"`
 	Exchange float64 `json:"exchange_share,omitempty"`
 	Hidden   float64 `json:"exchange_hidden_share,omitempty"`
-	// Over is the MPI library that they did it with, empty where it was TCP.
+	// Over is the MPI library used for the exchange; empty if it was TCP.
 	Over    string  `json:"exchanged_over,omitempty"`
 	Seconds float64 `json:"seconds"`
 
@@ -57,10 +57,10 @@ type Summary struct {
 	PeakRSS      int64 `json:"peak_rss_bytes"`
 	PlannedTotal int64 `json:"planned_total_bytes"`
 
-	// Card is the use of the card; nil where none was used, or it cannot be read.
+	// Card is the use of the card; nil if there was none or it cannot be read.
 	Card *CardUse `json:"card,omitempty"`
 
-	// Advice and Alerts rest on what was measured, as a watcher has seen it.
+	// Advice and Alerts are based on measurements, as a monitor shows them.
 	Advice []device.Advice `json:"advice,omitempty"`
 	Alerts []monitor.Alert `json:"alerts,omitempty"`
 
@@ -75,7 +75,7 @@ type Summary struct {
 	SaveFailures int64  `json:"save_failures"`
 }
 
-// Dead reports whether the run has learned nothing that another could start from.
+// Dead reports whether the run learned nothing that another run could start from.
 func (s *Summary) Dead() bool { return s.Warning != nil && s.Warning.Kind != train.Lost }
 
 func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
@@ -117,7 +117,7 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	if m := r.review(); m != nil {
 		s.Advice = m.Advice
 		s.Alerts = slices.DeleteFunc(m.Alerts, func(a monitor.Alert) bool {
-			return a.Kind == monitor.AlertLearning || a.Kind == monitor.AlertWarning // was told, and Warning is what it ended with
+			return a.Kind == monitor.AlertLearning || a.Kind == monitor.AlertWarning // these were reported as they happened, and Warning is the final one
 		})
 	}
 	r.summary = s
@@ -129,21 +129,20 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	return r.store.Run().Replace(SummaryFile, append(raw, '\n'))
 }
 
-// heapInUse is the size of the garbage-collected heap in use.
+// heapInUse returns the size of the garbage-collected heap in use.
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// peakRSS is the most memory that this process had since resetPeakRSS.
+// peakRSS returns the peak memory of this process since resetPeakRSS.
 func peakRSS() int64 {
 	s := device.NewSampler()
 	defer func() { _ = s.Close() }() // files of /proc, read only
 	return s.Sample().PeakRSS
 }
 
-// resetPeakRSS makes the kernel forget the peak so far, so that what the run
-// reports is the run's and not that of preparing data. Where there is no such
-// switch the peak includes the preparation.
+// resetPeakRSS makes the kernel forget the peak so far, so that the run reports its own peak and not that of
+// preparing data. On systems without this switch the peak includes the preparation.
 func resetPeakRSS() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }

@@ -14,16 +14,16 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Sweep is a row of configurations that differ in one thing, measured.
+// Sweep holds the measurements of configurations that differ in one setting.
 type Sweep struct {
 	Name  string `json:"sweep"`
 	Title string `json:"title"`
-	// Axis names what At of a row is; empty: rows have names only.
+	// Axis names what At of a row means; empty if rows only have names.
 	Axis string     `json:"axis,omitempty"`
 	Rows []Measured `json:"rows"`
-	// Skipped were not measured, each for a reason.
+	// Skipped lists what was not measured, with reasons.
 	Skipped []Skipped `json:"not_measured,omitempty"`
-	// Refused is why there is nothing to sweep; empty: there is.
+	// Refused says why there is nothing to sweep; empty if there is something.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -31,14 +31,14 @@ type Sweep struct {
 type Skipped struct {
 	Name   string `json:"configuration"`
 	Reason string `json:"reason"`
-	// Total is what it would need by plan, where it was planned.
+	// Total is the planned memory, if it was planned.
 	Total int64 `json:"planned_total_bytes,omitempty"`
 	Err   error `json:"-"`
 }
 
-// The sweeps.
+// The names of the sweeps.
 const (
-	SweepVariants     = "variants" // what `snug bench` measures where none is named
+	SweepVariants     = "variants" // what `snug bench` measures by default
 	SweepAgainst      = "against"
 	SweepBatch        = "batch"
 	SweepAccumulation = "accumulation"
@@ -48,10 +48,10 @@ const (
 	SweepRecompute    = "recompute"
 )
 
-// Sweeps are the names of the sweeps, in the order in which they are run.
+// Sweeps lists the sweeps in the order in which they run.
 var Sweeps = []string{SweepBatch, SweepAccumulation, SweepWorkers, SweepPrefetch, SweepPrecision, SweepRecompute}
 
-// CheckSweeps refuses a name that is not one.
+// CheckSweeps rejects unknown names.
 func CheckSweeps(names []string) error {
 	for i, n := range names {
 		if slices.Contains(names[:i], n) {
@@ -80,8 +80,8 @@ type candidate struct {
 	point  point
 }
 
-// Sweep measures one sweep. each is called after every configuration, with what there
-// is so far. An error ends it, and what was measured comes with it.
+// Sweep measures one sweep. It calls each after every configuration, with the results so far. An error ends
+// the sweep, and the results so far are returned with it.
 func (b *Bench) Sweep(name string, each func(*Sweep)) (s *Sweep, err error) {
 	s = &Sweep{Name: name, Rows: []Measured{}}
 	base, err := b.settings()
@@ -131,7 +131,7 @@ func (b *Bench) Sweep(name string, each func(*Sweep)) (s *Sweep, err error) {
 	return s, nil
 }
 
-// add measures a candidate, or notes why not; fits says that it does by plan.
+// add measures a candidate, or records why not. fits reports whether the plan fits.
 func (b *Bench) add(s *Sweep, c candidate, each func(*Sweep)) (fits bool, err error) {
 	row, err := b.measure(c.change, c.point)
 	if err != nil {
@@ -147,7 +147,7 @@ func (b *Bench) add(s *Sweep, c candidate, each func(*Sweep)) (fits bool, err er
 	return true, nil
 }
 
-// skip notes why a candidate was not measured, or gives the error that ends the sweep.
+// skip records why a candidate was not measured, or returns the error that ends the sweep.
 func (b *Bench) skip(s *Sweep, c candidate, err error) (fits bool, _ error) {
 	k := Skipped{Name: c.name, Err: err}
 	var no *plan.DoesNotFit
@@ -171,7 +171,7 @@ func (b *Bench) skip(s *Sweep, c candidate, err error) (fits bool, _ error) {
 	return fits, nil
 }
 
-// notFitting is a refusal in a line.
+// notFitting formats a refusal as one line.
 func notFitting(no *plan.DoesNotFit) string {
 	t := "does not fit by plan"
 	if no.Smallest != nil {
@@ -180,7 +180,7 @@ func notFitting(no *plan.DoesNotFit) string {
 	return t
 }
 
-// variants are the configured settings, and others one at a time.
+// variants returns the configured settings, and variants that change one setting each.
 func (b *Bench) variants(base plan.Settings) []candidate {
 	list := []candidate{{name: "as configured"}}
 	for _, p := range []device.Precision{device.FP32, device.BF16, device.FP16} {
@@ -199,14 +199,14 @@ func (b *Bench) variants(base plan.Settings) []candidate {
 	return list
 }
 
-// supports is why the device does not compute in a precision; nil: it does.
+// supports says why the device cannot compute in a precision; nil if it can.
 func (b *Bench) supports(p device.Precision) error {
 	_, _, err := device.ChoosePrecision(p, b.own())
 	return err
 }
 
-// batches measures micro-batches of 1, 2, 4, ... rows and the configured one, up to the
-// largest that fits. What is predicted to take too long is planned only.
+// batches measures micro-batches of 1, 2, 4, ... rows and the configured one, up to the largest that fits.
+// Those predicted to take too long are only planned.
 func (b *Bench) batches(base plan.Settings, s *Sweep, each func(*Sweep)) error {
 	rows := max(1, b.Model.LeastRows)
 	sizes := []int{base.MicroBatch}
@@ -228,14 +228,14 @@ func (b *Bench) batches(base plan.Settings, s *Sweep, each func(*Sweep)) error {
 			s.Rows[k-1].Current = n == base.MicroBatch
 			continue
 		}
-		if over++; !fits || over == 3 { // of those that take too long, three are planned
+		if over++; !fits || over == 3 { // at most three of those that take too long are planned
 			break
 		}
 	}
 	return nil
 }
 
-// accumulations divide the rows of an update into micro-batches.
+// accumulations returns the ways to divide the rows of an update into micro-batches.
 func (b *Bench) accumulations(base plan.Settings) (list []candidate) {
 	rows := base.Effective()
 	for a := 1; a <= rows; a++ {
@@ -250,7 +250,7 @@ func (b *Bench) accumulations(base plan.Settings) (list []candidate) {
 	return list
 }
 
-// loading are other numbers of workers, or of updates prepared ahead.
+// loading returns other numbers of workers, or of updates prepared ahead.
 func (b *Bench) loading(name string) (list []candidate, refused string, err error) {
 	if b.Why != "" {
 		return nil, "batches are synthetic (" + b.Why + "), so there is no loader to measure: name data with --data.source", nil
@@ -281,7 +281,7 @@ func (b *Bench) loading(name string) (list []candidate, refused string, err erro
 	return list, "", nil
 }
 
-// loaderKeys are the settings that the loader of the data follows.
+// loaderKeys returns the settings that the data loader uses.
 func (b *Bench) loaderKeys() (keys []string, err error) {
 	report, err := b.check(nil)
 	if err != nil {
@@ -294,7 +294,7 @@ func (b *Bench) loaderKeys() (keys []string, err error) {
 	return run.LoaderKeys, CloseData(run)
 }
 
-// precisions are those that the device computes in; the others are skipped.
+// precisions returns those that the device computes in, and skips the others.
 func (b *Bench) precisions(s *Sweep) (list []candidate) {
 	for _, p := range []device.Precision{device.FP32, device.BF16, device.FP16} {
 		if err := b.supports(p); err != nil {
@@ -306,8 +306,7 @@ func (b *Bench) precisions(s *Sweep) (list []candidate) {
 	return list
 }
 
-// recomputes are the modes of gradient_checkpointing, where the model has blocks to
-// recompute.
+// recomputes returns the modes of gradient_checkpointing, if the model has blocks to recompute.
 func (b *Bench) recomputes() (list []candidate, refused string, err error) {
 	modes := []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull}
 	blocks, err := b.blocks()
@@ -323,7 +322,7 @@ func (b *Bench) recomputes() (list []candidate, refused string, err error) {
 	return list, "", nil
 }
 
-// blocks is how many blocks keep something for the backward half.
+// blocks returns how many blocks keep something for the backward half.
 func (b *Bench) blocks() (int, error) {
 	report, err := b.check(func(c *plan.Settings) { c.Recompute, c.Budget = pass.RecomputeNone, 0 })
 	var no *plan.DoesNotFit
@@ -332,7 +331,7 @@ func (b *Bench) blocks() (int, error) {
 	}
 	var hopeless *plan.Hopeless
 	if errors.As(err, &hopeless) {
-		return 1, nil // each mode reports that it does not fit
+		return 1, nil // each mode will report that it does not fit
 	}
 	if err != nil {
 		return 0, err
@@ -340,7 +339,7 @@ func (b *Bench) blocks() (int, error) {
 	return len(report.Blocks), nil
 }
 
-// Against measures the configured settings, as a row of a sweep over configurations.
+// Against measures the configured settings as a row of a sweep that compares configurations.
 func (b *Bench) Against(s *Sweep, name string, each func(*Sweep)) error {
 	_, err := b.add(s, candidate{name: name}, each)
 	return err

@@ -10,16 +10,15 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// telemetry samples the machine and the card once a second during a run, and keeps
-// the samples, and the log, in the run directory for whoever watches. It does so on
-// a goroutine of its own: neither a disk nor a driver that hangs holds the run up,
-// and no error of theirs ends it.
+// telemetry samples the machine and the card once a second during a run, and stores the samples and the log
+// in the run directory for monitors. It has a goroutine of its own, so that a disk or driver that hangs does
+// not delay the run, and their errors do not end it.
 type telemetry struct {
 	sampler *device.Sampler
-	card    func() nvml.Sample // nil: the device cannot be read
+	card    func() nvml.Sample // nil if the device cannot be read
 	saving  func() bool
-	samples *monitor.SampleWriter // nil: it cannot be written
-	log     *monitor.LogWriter    // likewise
+	samples *monitor.SampleWriter // nil if they cannot be written
+	log     *monitor.LogWriter    // nil if it cannot be written
 
 	lines chan monitor.LogLine
 	flush chan chan struct{}
@@ -32,21 +31,20 @@ type telemetry struct {
 	use    cardUse
 }
 
-// lookEvery is how often the machine is looked at: NVML's own figures are means of as
-// long.
+// lookEvery is the interval between samples. NVML's own figures are means over the same time.
 const lookEvery = time.Second
 
-// patience is how long the end of a run waits for what is still to be written.
+// patience is how long the end of a run waits for pending writes.
 const patience = 2 * time.Second
 
-// newTelemetry begins with a first look, whose CPU use is of the time since sampler was
-// made; saving says whether a checkpoint is being written.
+// newTelemetry takes a first sample, whose CPU use covers the time since sampler was made. saving reports
+// whether a checkpoint is being written.
 func newTelemetry(card func() nvml.Sample, sampler *device.Sampler, dir *rundir.Dir, update int64, saving func() bool) *telemetry {
 	t := &telemetry{
 		sampler: sampler, card: card, saving: saving, update: update,
 		lines: make(chan monitor.LogLine, 1024), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	t.samples, _ = monitor.NewSampleWriter(dir) // a file that cannot be read or made is not needed
+	t.samples, _ = monitor.NewSampleWriter(dir) // the run does not need a file that cannot be read or created
 	t.log, _ = monitor.NewLogWriter(dir)
 	t.look()
 	go t.run()
@@ -94,17 +92,17 @@ func (t *telemetry) look() {
 	}
 	t.mu.Unlock()
 	if t.samples != nil {
-		_ = t.samples.Add(s) // it is written with a later one
+		_ = t.samples.Add(s) // a later call writes it
 	}
 }
 
 func (t *telemetry) write(l monitor.LogLine) {
 	if t.log != nil {
-		_ = t.log.Add(l) // it is written with a later one
+		_ = t.log.Add(l) // a later call writes it
 	}
 }
 
-// drain writes the lines that wait.
+// drain writes the waiting lines.
 func (t *telemetry) drain() {
 	for {
 		select {
@@ -125,22 +123,21 @@ func (t *telemetry) close() {
 	}
 }
 
-// does sets what the run does from now on.
+// does sets what the run is doing from now on.
 func (t *telemetry) does(d monitor.Doing) {
 	t.mu.Lock()
 	t.doing = d
 	t.mu.Unlock()
 }
 
-// updated sets how many updates are done.
+// updated sets the number of updates done.
 func (t *telemetry) updated(update int64) {
 	t.mu.Lock()
 	t.update = update
 	t.mu.Unlock()
 }
 
-// say adds a line to the log; where its disk hangs, lines are lost rather than waited
-// for.
+// say adds a line to the log. If the disk hangs, lines are dropped rather than waited for.
 func (t *telemetry) say(l monitor.LogLine) {
 	select {
 	case t.lines <- l:
@@ -148,7 +145,7 @@ func (t *telemetry) say(l monitor.LogLine) {
 	}
 }
 
-// latest is what the card showed last; ok is false where it cannot be read.
+// latest returns the last sample of the card; ok is false if it cannot be read.
 func (t *telemetry) latest() (s nvml.Sample, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,16 +155,14 @@ func (t *telemetry) latest() (s nvml.Sample, ok bool) {
 	return t.use.last, true
 }
 
-// cardUse is the use of the card in so many seconds of updates; nil where it cannot
-// be read.
+// cardUse returns the use of the card over the given seconds of updates; nil if it cannot be read.
 func (t *telemetry) cardUse(seconds float64) *CardUse {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.use.sum(seconds)
 }
 
-// written waits until the log and the samples so far are in the run directory, or for
-// as long as is reasonable.
+// written waits, for a limited time, until the log and the samples so far are in the run directory.
 func (t *telemetry) written() {
 	done := make(chan struct{})
 	late := time.After(patience)
@@ -182,7 +177,7 @@ func (t *telemetry) written() {
 	}
 }
 
-// end writes what is left, and waits for it as long as is reasonable.
+// end writes what is left, waiting for a limited time.
 func (t *telemetry) end() {
 	close(t.stop)
 	select {

@@ -14,44 +14,41 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Options are what to train, where, and who watches.
+// Options say what to train, where, and who is notified.
 type Options struct {
-	// Sources of the configuration.
+	// Sources name the configuration.
 	Sources config.Sources
-	// Dir is the run directory; empty: run.out, or runs/PRESET.
+	// Dir is the run directory; by default run.out, or runs/PRESET.
 	Dir string
-	// Resume continues from the newest intact checkpoint in Dir. Where Sources name no
-	// configuration it is that of the run; where they do, a run that has no
-	// checkpoint begins. Fresh starts over where Dir holds checkpoints, which are
-	// removed. With neither, a run is refused where there is one.
+	// Resume continues from the newest intact checkpoint in Dir. If Sources name no configuration, it uses
+	// that of the run; if they do, a run without a checkpoint begins. Fresh starts over and removes existing
+	// checkpoints in Dir. With neither, a run is rejected if Dir already has one.
 	Resume, Fresh bool
-	// Until saves and stops after so many updates, with [train.ErrStopped]; 0: never.
+	// Until saves and stops after so many updates, with [train.ErrStopped]; 0 means never.
 	Until int64
-	// Phase is the one to run of a system that trains in phases, or all; empty: the
-	// configured one.
+	// Phase is the phase to run of a system that trains in phases, or all; empty means the configured one.
 	Phase string
-	// Group is this process's end of those that train together, rank 0's; the others call
-	// [Follow]. nil: this process trains alone. Local is its place on its machine.
+	// Group connects rank 0 to the processes that train together; the others call [Follow]. It is nil if this
+	// process trains alone. Local is its place on its machine.
 	Group dist.Group
 	Local Local
-	// Replay is [Check.Replay] of the run in dir on a device, as hardware.device names it, in a process
-	// of its own; nil: nothing is computed again where a card is lost.
+	// Replay runs [Check.Replay] in a process of its own, on the run in dir and a device as hardware.device
+	// names it. If it is nil, nothing is computed again after a card is lost.
 	Replay func(ctx context.Context, dir string, update int64, on string) (*Replayed, error)
-	// OnEvent gets everything that happens, in order and one event at a time, on
-	// whatever goroutine. It must not wait for the run. nil: nobody does.
+	// OnEvent receives every event, in order and one at a time, on any goroutine. It must not wait for the
+	// run. It may be nil.
 	OnEvent func(Event)
 }
 
 // Result is the result of training.
 type Result struct {
-	// Summary of the run; nil where it consists of phases.
+	// Summary of the run; nil if it consists of phases.
 	*Summary
 	Phases []PhaseSummary
 }
 
-// Train trains one run, or one after the other those that a system's training
-// consists of. When ctx ends, the state is saved and [train.ErrStopped] comes with
-// the result.
+// Train trains one run, or all phases of a system that trains in phases, one after another. When ctx ends, it
+// saves the state and returns [train.ErrStopped] with the result.
 func Train(ctx context.Context, o Options) (result *Result, err error) {
 	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}}
 	defer func() { err = errors.Join(err, t.carrier.leave(err)) }()
@@ -68,7 +65,7 @@ func Train(ctx context.Context, o Options) (result *Result, err error) {
 	if err := s.missing(); err != nil {
 		return nil, err
 	}
-	if _, err := s.remote(); err != nil { // before anything is made or replaced
+	if _, err := s.remote(); err != nil { // before anything is created or replaced
 		return nil, err
 	}
 	dir := t.dir(s.Config)
@@ -82,7 +79,7 @@ func Train(ctx context.Context, o Options) (result *Result, err error) {
 	return &Result{Summary: summary}, t.dismissed(err)
 }
 
-// dismissed lets the other ranks go where training ended without a failure.
+// dismissed releases the other ranks if training ended without a failure.
 func (t *training) dismissed(err error) error {
 	if err != nil && !errors.Is(err, train.ErrStopped) {
 		return err
@@ -97,11 +94,11 @@ type training struct {
 	ctx     context.Context
 	carrier *carrier
 	warned  []Event
-	// phasesLater are those after the one that is trained, where it is the first.
+	// phasesLater lists the phases after the current one, if that is the first.
 	phasesLater []system.Phase
 }
 
-// from is where the configuration comes from, with further settings.
+// from returns the sources of the configuration, with extra settings.
 func (t *training) from(extra []config.Override) config.Sources {
 	from := t.Sources
 	if t.Phase != "" {
@@ -111,10 +108,10 @@ func (t *training) from(extra []config.Override) config.Sources {
 	return from
 }
 
-// load resolves the configuration with further settings.
+// load resolves the configuration with extra settings.
 func (t *training) load(extra []config.Override) (*Setup, error) {
 	s, err := loadAs(t.ctx, t.from(extra), t.Local, false, func(e Event) {
-		if !slices.Contains(t.warned, e) { // every phase loads the configuration again
+		if !slices.Contains(t.warned, e) { // every phase loads the configuration again, but should warn once
 			t.warned = append(t.warned, e)
 			t.emit(e)
 		}
@@ -147,7 +144,7 @@ func (t *training) one(s *Setup, dir string, phase *phaseOf) (*Summary, error) {
 	return r.summary, err
 }
 
-// missing names the setting that training needs and planning does not.
+// missing names a setting that training needs although planning does not.
 func (s *Setup) missing() error {
 	if s.System.Missing == nil {
 		return nil
@@ -158,7 +155,7 @@ func (s *Setup) missing() error {
 	return nil
 }
 
-// dir is the run directory.
+// dir returns the run directory.
 func (t *training) dir(c *config.Config) string {
 	switch {
 	case t.Dir != "":

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/train/remote"
 )
 
-// remote is the place of checkpoint.remote, nil where there is none. Nothing is connected yet.
+// remote returns the storage that checkpoint.remote names, nil if none. It does not connect yet.
 func (s *Setup) remote() (remote.Remote, error) {
 	where := s.Config.Checkpoint.Remote
 	if where == "" {
@@ -38,13 +38,13 @@ func (r *run) startUploads() error {
 	return err
 }
 
-// finishUploads gives what is queued some time to arrive; the queue on disk
-// keeps the rest for the next session.
+// finishUploads gives queued uploads some time to arrive. The queue on disk keeps the rest for the next
+// session.
 func (r *run) finishUploads() error {
 	if r.uploads == nil {
 		return nil
 	}
-	if r.store.Check() != nil { // there is nothing left to upload, which is reported
+	if r.store.Check() != nil { // nothing is left to upload, which was reported
 		r.uploads.Close()
 		return nil
 	}

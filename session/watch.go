@@ -38,7 +38,7 @@ func (r *run) watch(e train.Event) {
 	r.emit(e)
 }
 
-// follow keeps the telemetry informed of what the run does.
+// follow keeps the telemetry up to date with what the run does.
 func (r *run) follow(e train.Event) {
 	switch e := e.(type) {
 	case train.Step:
@@ -52,12 +52,12 @@ func (r *run) follow(e train.Event) {
 	}
 }
 
-// auditAt is the update by which every parameter must have had a gradient.
+// auditAt returns the update by which every parameter must have received a gradient.
 func (r *run) auditAt() int64 {
 	return max(1, r.Model.AllReached)
 }
 
-// audit reports, after the first updates, which parameters no gradient reached.
+// audit reports, after the first updates, which parameters received no gradient.
 func (r *run) audit() {
 	for _, name := range r.program.Untrained {
 		r.warnf("parameter %s does not influence the loss and is not trained", name)
@@ -71,9 +71,9 @@ func (r *run) audit() {
 	}
 }
 
-// trace is the state of the optimizer that stays zero, or as small as Adafactor's can
-// be, while all gradients of a weight are; empty: the weight is not trained, or this process
-// has not all of it.
+// trace returns the name of the optimizer state that stays zero, or as small as Adafactor allows, while all
+// gradients of a weight are zero. It is empty if the weight is not trained, or if this process does not have
+// all of it.
 func (r *run) trace(weight string) string {
 	for _, prefix := range []string{engine.Scale2, engine.Moment2, engine.Rows2, engine.Moment1} {
 		s := r.program.State(prefix + weight)
@@ -88,11 +88,11 @@ func (r *run) trace(weight string) string {
 	return ""
 }
 
-// zeroGradients are the trained weights whose gradients were all zero.
+// zeroGradients returns the trained weights whose gradients were all zero.
 func (r *run) zeroGradients() (names []string, err error) {
 	least := float32(0)
 	if r.Config.Training.Optimizer == string(engine.Adafactor) {
-		least = engine.AdafactorEps * (1 + 1e-4) // rounding
+		least = engine.AdafactorEps * (1 + 1e-4) // allows for rounding
 	}
 	for _, s := range r.program.States {
 		if s.Role != graph.Weight {
@@ -125,7 +125,7 @@ func (r *run) syncMetrics() error {
 	return nil
 }
 
-// saved passes news of the checkpoint store on, from its goroutine.
+// saved passes on events of the checkpoint store, from its goroutine.
 func (r *run) saved(e checkpoint.Event) {
 	if e.Kind == checkpoint.Moved {
 		out := r.asOut(e.Path)
@@ -137,7 +137,7 @@ func (r *run) saved(e checkpoint.Event) {
 		r.emit(e)
 	}
 	if r.recorder == nil {
-		return // while data was prepared
+		return // data is still being prepared
 	}
 	if err := r.recorder.Record(e); err != nil {
 		r.warnf("%v", err)
@@ -152,7 +152,7 @@ func (r *run) saved(e checkpoint.Event) {
 	}
 }
 
-// keepConfig writes configurations again where somebody removed their files.
+// keepConfig restores configuration files that somebody removed.
 func (r *run) keepConfig() {
 	err := r.restore(r.store.Run(), r.Config)
 	if r.phase != nil {
@@ -163,10 +163,10 @@ func (r *run) keepConfig() {
 	}
 }
 
-// restore writes the configuration of the run in dir again where somebody removed its file.
+// restore writes the configuration of the run in dir again if somebody removed the file.
 func (t *training) restore(dir *rundir.Dir, c *config.Config) error {
 	if _, err := dir.Root().Lstat(checkpoint.ConfigFile); !errors.Is(err, fs.ErrNotExist) || dir.Check() != nil {
-		return nil // what became of the folder is reported elsewhere
+		return nil // the state of the folder is reported elsewhere
 	}
 	t.warnf("%s was removed while the run goes on: it is written again", dir.Join(checkpoint.ConfigFile))
 	return dir.Replace(checkpoint.ConfigFile, c.YAML())

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// alias maps another program's spelling.
+// alias maps a spelling used by another program.
 type alias struct {
-	key  string // ours; "" if there is none, for the reason in why
+	key  string // our key; "" if there is none, for the reason in why
 	why  string
-	from []string // theirs: a last component, or a dotted path where the section decides
-	// take writes their value as ours, or as nothing where the alias has no key; false: it
-	// has no equivalent here. nil: the spelling is explained and never translated.
+	from []string // their spellings: a last component, or a dotted path if the section matters
+	// take translates their value to ours, or to an empty one if the alias has no key. It returns false if
+	// there is no equivalent. If take is nil, the spelling is explained but never translated.
 	take   func(theirs string) (ours string, ok bool)
-	system string // that it is for; "" for all
+	system string // system that the alias is for; "" for all
 }
 
 func (a *alias) answer() string {
@@ -26,13 +26,13 @@ func (a *alias) answer() string {
 	return "written " + a.key + " here: " + a.why
 }
 
-// same is a value that means the same here.
+// same takes a value that means the same here.
 func same(theirs string) (string, bool) { return theirs, true }
 
-// always is what holds here whatever the value is, so that it can be left out.
+// always takes a setting that can be left out, because it always holds here.
 func always(string) (string, bool) { return "", true }
 
-// oneOf takes the values in a table.
+// oneOf takes the values of a table.
 func oneOf(values map[string]string) func(string) (string, bool) {
 	return func(theirs string) (string, bool) {
 		ours, ok := values[strings.ToLower(theirs)]
@@ -41,22 +41,22 @@ func oneOf(values map[string]string) func(string) (string, bool) {
 }
 
 var (
-	// takePrecision: true asks for the device's 16-bit format, where it has one.
+	// takePrecision: true asks for the 16-bit format of the device, if it has one.
 	takePrecision = oneOf(map[string]string{
 		"true": "auto", "false": "fp32", "no": "fp32", "none": "fp32", "float32": "fp32", "32": "fp32", "fp32": "fp32",
 		"fp16": "fp16", "float16": "fp16", "half": "fp16", "16": "fp16", "bf16": "bf16", "bfloat16": "bf16", "tf32": "tf32",
 	})
-	// takeRecompute: a checkpointed block keeps its input and nothing else.
+	// takeRecompute: a checkpointed block keeps only its input.
 	takeRecompute = oneOf(map[string]string{"true": "full", "false": "none"})
 )
 
-// foreignValues are other programs' values of keys that have the same name here.
+// foreignValues translates other programs' values for keys whose name is the same here.
 var foreignValues = map[string]func(string) (string, bool){
 	"training.mixed_precision":        takePrecision,
 	"training.gradient_checkpointing": takeRecompute,
 }
 
-// aliases are the spellings found in the guides of the five systems and in the usual Python trainers.
+// aliases lists the spellings in the guides of the five systems and in common Python trainers.
 var aliases = []alias{
 	// training: the update
 	{"training.batch_size", "sequences per device and micro-batch", []string{
@@ -143,7 +143,7 @@ var aliases = []alias{
 	{"data.tokenizer.path", "", []string{"tokenizer_path", "tokenizer_name", "tokenizer_file", "vocab_file", "data.tokenizer"}, nil, ""},
 	{"data.text_field", "", []string{"text_column", "text_key", "text_col", "content_field"}, same, ""},
 
-	// one system alone
+	// one system only
 	{"tasks.sentiment.examples", "training examples to use", []string{"sst2_size"}, same, "dynamo"},
 	{"tasks.qa.examples", "training examples to use", []string{"squad_size"}, same, "dynamo"},
 	{"tasks.summarization.examples", "training examples to use", []string{"xsum_size"}, same, "dynamo"},
@@ -173,7 +173,7 @@ var aliases = []alias{
 		"use_wandb", "wandb_project", "wandb_tags", "wandb_notes", "report_to", "console_level"}, nil, ""},
 }
 
-// aliasIndex finds aliases by a folded spelling: those of one system first.
+// aliasIndex finds aliases by a folded spelling. Those of a single system come first.
 var aliasIndex = func() map[string][]*alias {
 	index := map[string][]*alias{}
 	for i := range aliases {
@@ -192,8 +192,8 @@ var aliasIndex = func() map[string][]*alias {
 	return index
 }()
 
-// findAlias looks for the whole path first, then for its last component; case does not matter. An
-// alias of another system does not count, nor does one whose key c lacks.
+// findAlias looks for the whole path first, then for its last component, ignoring case. It skips aliases of
+// other systems and those whose key c lacks.
 func (c *Config) findAlias(path string) (*alias, bool) {
 	for _, spelling := range spellings(path) {
 		for _, a := range aliasIndex[spelling] {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Bytes is an amount of memory. It reads 14GiB, 512 MiB, 16GB, 1.5GiB and plain numbers of bytes.
+// Bytes is an amount of memory. It parses 14GiB, 512 MiB, 16GB, 1.5GiB and plain numbers of bytes.
 type Bytes int64
 
 var byteUnits = []struct {
@@ -17,11 +17,10 @@ var byteUnits = []struct {
 	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
 }
 
-// mostBytes is the largest size: more than the memory or the disks of a machine.
+// mostBytes is the largest valid size, more than the memory or disks of any machine.
 const mostBytes = 1 << 50
 
-// UnmarshalText reads a size. Units are written as in SI and IEC (GB = 1e9, GiB =
-// 2^30), case does not matter.
+// UnmarshalText parses a size. Units follow SI and IEC (GB = 1e9, GiB = 2^30), ignoring case.
 func (b *Bytes) UnmarshalText(text []byte) error {
 	number, unit := splitUnit(string(text))
 	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
@@ -39,7 +38,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// splitUnit splits a size into its number and the bytes of its unit.
+// splitUnit splits a size into its number and the number of bytes in its unit.
 func splitUnit(s string) (number string, unit int64) {
 	s = strings.TrimSpace(s)
 	for _, u := range byteUnits {
@@ -50,10 +49,10 @@ func splitUnit(s string) (number string, unit int64) {
 	return s, 1
 }
 
-// excess is the bound that a too large size exceeds.
+// excess describes the bound that a size exceeds.
 func (Bytes) excess(text string) string {
 	number, unit := splitUnit(text)
-	x, _ := strconv.ParseFloat(number, 64) // what float64 cannot hold is infinite
+	x, _ := strconv.ParseFloat(number, 64) // infinite if float64 cannot hold it
 	if x*float64(unit) > mostBytes {
 		return fmt.Sprintf("at most %v (more than any machine has)", Bytes(mostBytes))
 	}
@@ -72,5 +71,5 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// expects names the format in error messages.
+// expects describes the format for error messages.
 func (Bytes) expects() string { return "a size such as 14GiB or 512MiB" }

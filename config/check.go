@@ -8,18 +8,18 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Report takes the faults that a check between keys finds.
+// Report collects the faults found by checks between keys.
 type Report struct {
 	config   *Config
 	problems *problems
 }
 
-// Error reports a fault of a key: it is shown where the key's value came from.
+// Error reports a fault of a key, at the place where its value came from.
 func (r *Report) Error(path, format string, args ...any) {
 	r.problems.add(r.origin(path), path, format, args...)
 }
 
-// Warn reports what is allowed but probably not meant.
+// Warn reports something that is allowed but probably not intended.
 func (r *Report) Warn(path, format string, args ...any) {
 	r.warnAt(r.origin(path), path, format, args...)
 }
@@ -36,8 +36,8 @@ func (r *Report) origin(path string) Origin {
 	return o
 }
 
-// NoPrefetch refuses a depth of data.prefetch: a loader that reads straight into the program's
-// inputs has no queue of updates.
+// NoPrefetch rejects a value of data.prefetch, because a loader that reads straight into the program's inputs
+// has no queue of updates.
 func (r *Report) NoPrefetch(what string) {
 	if n := r.config.Data.Prefetch; n != DefaultPrefetch {
 		r.Error("data.prefetch", "%s are read straight into the two input buffers of the program, one micro-batch ahead, so %d updates cannot be kept: leave the key out", what, n)
@@ -94,12 +94,12 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	} else if k != nil && k.value.CanInt() && int64(d.SeqLen) > k.value.Int() {
 		r.Error("data.seq_len", "want at most model.max_seq_len (%d), got %d", k.value.Int(), d.SeqLen)
 	} else if k != nil && k.value.CanInt() && int64(d.SeqLen) < k.value.Int() {
-		// Whoever asks for more positions may think of what is read.
+		// A user who asks for more positions may expect longer rows.
 		if rows := r.origin("data.seq_len"); (k.origin.Kind == File || k.origin.Kind == Flag) && rows.Kind < k.origin.Kind {
 			r.Warn("model.max_seq_len", "rows stay at data.seq_len (%d, %v): give --data.seq_len %d too if they are to be as long", d.SeqLen, rows, k.value.Int())
 		}
 	}
-	// The counters of a run are int64: updates, micro-batches, sequences, tokens.
+	// The counters of a run (updates, micro-batches, sequences, tokens) are int64.
 	if most := size.Product(t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1)); most > mostTokens {
 		r.Error("training.max_steps", "%d updates of %d x %d sequences (training.gradient_accumulation_steps, training.batch_size) of %d tokens (data.seq_len) are more than the limit of %.0e in a run", t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1), float64(mostTokens))
 	}
@@ -108,13 +108,13 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	}
 }
 
-// checkValidation lets named files take the place of a held-out share.
+// checkValidation lets named files replace a held-out share.
 func (c *Config) checkValidation(r *Report) {
 	d := &c.Data
 	if d.SplitBy == "end" {
 		r.Error("data.split_by", "end holds out the end of each document, but data.validation names held-out files: omit one of them")
 	}
-	// A recorded configuration has the default written out.
+	// A recorded configuration contains the default explicitly.
 	from, usual := r.origin("data.held_out_fraction").Kind, defaults()
 	if share := d.HeldOutFraction; (from == File || from == Flag) && share != 0 && share != usual.Data.HeldOutFraction {
 		r.Error("data.held_out_fraction", "%v of data.source is to be held out, but data.validation names held-out files: omit one of them", share)
@@ -123,17 +123,17 @@ func (c *Config) checkValidation(r *Report) {
 	c.derive(r, "data.held_out_fraction", "0", "data.validation")
 }
 
-// derive sets an open value; that it is out of range is the other key's fault.
+// derive sets an open value. If that is out of range, the fault lies with the other key.
 func (c *Config) derive(r *Report, path, text, from string) {
 	if err := c.Derive(path, text, from); err != nil {
 		r.Error(from, "gives %s an impossible value: %v", path, err)
 	}
 }
 
-// mostTokens is how much a run may read; a trillion tokens a day for 2,700 years.
+// mostTokens is the most a run may read: a trillion tokens a day for 2,700 years.
 const mostTokens = int64(1e18)
 
-// validExchange reports whether s can be hardware.exchange.
+// validExchange reports whether s is a valid hardware.exchange.
 func validExchange(s string) bool {
 	engine, path, named := strings.Cut(s, ":")
 	if named {

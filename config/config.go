@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Config is a complete configuration. Make one with Load.
+// Config is a complete configuration. Create one with Load.
 type Config struct {
 	System string // name of the system
-	Preset string // name of the preset it started from; "" if none
+	Preset string // name of the preset it is based on; "" if none
 
 	Training   Training
 	Data       Data
@@ -21,25 +21,25 @@ type Config struct {
 	Metrics    Metrics
 	Run        Run
 
-	Warnings []Problem // what is allowed but probably not meant
+	Warnings []Problem // what is allowed but probably not intended
 
-	own          []Section // the system's
+	own          []Section // sections of the system
 	systemOrigin Origin
-	keys         []*key // in the order of the reference
+	keys         []*key // in reference order
 	byPath       map[string]*key
 }
 
-// System is a kind of model to train, as far as its configuration goes.
+// System is the configuration side of a kind of model to train.
 type System struct {
 	Name string // value of the key system
 	Help string // one line
-	// Sections makes the system's own sections, filled with its defaults.
+	// Sections creates the system's own sections with their defaults.
 	Sections func() []Section
-	// Resolve fills in what other files decide, the sizes in a model folder
-	// (Report.Follow), before any rule between keys is checked. It may be nil.
+	// Resolve fills in values that come from other files, such as the sizes in a model folder
+	// (Report.Follow), before rules between keys are checked. It may be nil.
 	Resolve func(c *Config, r *Report)
-	// Check reports what the tags cannot express: rules between keys. It runs only when every value
-	// is valid by itself, and may Derive values that were left open. It may be nil.
+	// Check checks rules between keys, which tags cannot express. It runs only if every single value is
+	// valid, and may Derive values that were left open. It may be nil.
 	Check func(c *Config, r *Report)
 }
 
@@ -49,8 +49,8 @@ type Section struct {
 	Values any    // pointer to the struct
 }
 
-// Of returns the system's section of type T. It panics if the system has none: which
-// sections a system has is fixed in the program.
+// Of returns the system's section of type T. It panics if the system has none, because the sections of a
+// system are fixed in the program.
 func Of[T any](c *Config) *T {
 	for _, s := range c.own {
 		if v, ok := s.Values.(*T); ok {
@@ -60,7 +60,7 @@ func Of[T any](c *Config) *T {
 	panic(fmt.Sprintf("config: system %s has no section of type %v", c.System, reflect.TypeFor[T]()))
 }
 
-// newConfig makes the defaults of a system.
+// newConfig returns the defaults of a system.
 func newConfig(s System) *Config {
 	c := defaults()
 	c.System = s.Name
@@ -71,8 +71,8 @@ func newConfig(s System) *Config {
 	return &c
 }
 
-// bind lists the keys. The common sections come in a fixed order with what the system
-// adds to each; its own new sections follow.
+// bind lists the keys. The common sections come in a fixed order, each followed by what the system adds to
+// it; the system's own sections come last.
 func (c *Config) bind() {
 	common := []Section{
 		{"model", nil},
@@ -102,14 +102,14 @@ func (c *Config) bind() {
 	}
 }
 
-// Value is one key with its value as text and where that came from.
+// Value is a key with its value as text and its origin.
 type Value struct {
 	Key    string
 	Text   string
 	Origin Origin
 }
 
-// Values lists every key in the order of the reference, system first.
+// Values lists every key in reference order, system first.
 func (c *Config) Values() []Value {
 	all := []Value{{"system", c.System, c.systemOrigin}}
 	for _, k := range c.keys {
@@ -118,7 +118,7 @@ func (c *Config) Values() []Value {
 	return all
 }
 
-// Origin is where the value of a key came from; ok is false if there is no such key.
+// Origin returns where the value of a key came from; ok is false if there is no such key.
 func (c *Config) Origin(path string) (o Origin, ok bool) {
 	if k := c.byPath[path]; k != nil {
 		return k.origin, true
@@ -126,7 +126,7 @@ func (c *Config) Origin(path string) (o Origin, ok bool) {
 	return Origin{}, false
 }
 
-// Derive sets a value that was left open, with what it was computed from as its origin.
+// Derive sets a value that was left open. Its origin is what it was computed from.
 func (c *Config) Derive(path, text, from string) error {
 	k := c.byPath[path]
 	if k == nil {
@@ -137,8 +137,8 @@ func (c *Config) Derive(path, text, from string) error {
 	return ps.err()
 }
 
-// Hash is the SHA-256 of the system and the values of these sections (all if none is named), in
-// hexadecimal. The origin of a value does not count.
+// Hash returns the hexadecimal SHA-256 of the system and the values of the named sections, or of all sections
+// if none is named. Origins do not count.
 func (c *Config) Hash(sections ...string) string {
 	h := sha256.New()
 	for _, v := range c.Values() {

@@ -20,7 +20,7 @@ func (k *key) setNode(n *yaml.Node, o Origin, ps *problems) {
 	}
 }
 
-// setText sets the key from a flag's text. A list is separated by commas or written as in YAML, [a, b].
+// setText sets the key from the text of a flag. A list is separated by commas, or written as in YAML: [a, b].
 func (k *key) setText(text string, o Origin, ps *problems) {
 	if !utf8.ValidString(text) {
 		ps.add(o, k.path, "want text in UTF-8, got %q", text)
@@ -48,7 +48,7 @@ func (k *key) setText(text string, o Origin, ps *problems) {
 	k.setNode(n, o, ps)
 }
 
-// decoder reads YAML values into fields, reporting what does not fit.
+// decoder reads YAML values into fields and reports what does not fit.
 type decoder struct {
 	origin   Origin
 	problems *problems
@@ -73,7 +73,7 @@ func (d decoder) decode(n *yaml.Node, v reflect.Value, r rule, path string) bool
 	}
 	text := n.Value
 	if t.Kind() != reflect.String {
-		// 4 and "4" differ in YAML; whoever quotes a number means a text.
+		// 4 and "4" differ in YAML; a quoted number is meant as text.
 		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 && !readsText(t) && t != durationType {
 			d.problems.add(d.origin, path, "want %s, got the text %q: remove the quotes", want, text)
 			return false
@@ -95,7 +95,7 @@ func (d decoder) decode(n *yaml.Node, v reflect.Value, r rule, path string) bool
 	return true
 }
 
-// list reads a sequence; a single value stands for a list of one.
+// list reads a sequence, or a single value as a list of one.
 func (d decoder) list(n *yaml.Node, v reflect.Value, r rule, path string) bool {
 	items := n.Content
 	switch {
@@ -116,7 +116,7 @@ func (d decoder) list(n *yaml.Node, v reflect.Value, r rule, path string) bool {
 	return ok
 }
 
-// mapping reads an element of a list of structs. Fields that are left out stay zero.
+// mapping reads an element of a list of structs. Omitted fields stay zero.
 func (d decoder) mapping(n *yaml.Node, v reflect.Value, path string) bool {
 	if n.Kind != yaml.MappingNode {
 		d.problems.add(d.origin, path, "want a mapping, got %s", what(n))
@@ -150,12 +150,12 @@ func (d decoder) mapping(n *yaml.Node, v reflect.Value, path string) bool {
 // resolve follows an alias (*name) to its anchor.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
-		return n.Alias // an anchor never is an alias itself
+		return n.Alias // an anchor is never an alias itself
 	}
 	return n
 }
 
-// what names a YAML value in an error.
+// what names a YAML value in error messages.
 func what(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -168,7 +168,7 @@ func what(n *yaml.Node) string {
 	return quote(n.Value)
 }
 
-// quote shows a text in an error, shortened.
+// quote shortens and quotes text for error messages.
 func quote(s string) string {
 	if utf8.RuneCountInString(s) > 60 {
 		s = string([]rune(s)[:57]) + "..."

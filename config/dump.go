@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// WriteYAML writes [Config.YAML].
+// WriteYAML writes [Config.YAML] to w.
 func (c *Config) WriteYAML(w io.Writer) error {
 	_, err := w.Write(c.YAML())
 	return err
 }
 
-// YAML is every value with where it came from as a comment. Loading it gives the same
-// values.
+// YAML returns every value with its origin as a comment. Loading it gives the same values.
 func (c *Config) YAML() []byte {
 	var b strings.Builder
 	b.WriteString("# The effective configuration; it loads back with --config.\n")
@@ -26,7 +25,7 @@ func (c *Config) YAML() []byte {
 		fmt.Fprintf(&b, "%s%s: %s  # %s\n", strings.Repeat("  ", depth), name, text, strings.ReplaceAll(o.String(), "\n", " "))
 	}
 	line(0, "system", scalarText(c.System), c.systemOrigin)
-	var open []string // the groups that the line before was in
+	var open []string // groups that the previous line was in
 	for _, k := range c.keys {
 		parts := strings.Split(k.path, ".")
 		groups, name := parts[:len(parts)-1], parts[len(parts)-1]
@@ -46,7 +45,7 @@ func (c *Config) YAML() []byte {
 	return []byte(b.String())
 }
 
-// text is the value as YAML on one line.
+// text returns the value as YAML on one line.
 func (k *key) text() string {
 	if k.written != "" {
 		return k.written
@@ -61,7 +60,7 @@ func valueText(v reflect.Value) string {
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
 		text, err := m.MarshalText()
 		if err != nil {
-			panic(fmt.Sprintf("config: a value of type %v does not print: %v", v.Type(), err)) // what was read prints
+			panic(fmt.Sprintf("config: a value of type %v does not print: %v", v.Type(), err)) // a value that was read can be printed
 		}
 		if number.Match(text) {
 			return string(text)
@@ -89,19 +88,20 @@ func valueText(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// plain texts need no quotes in YAML, in a list neither: they start with a letter, / or . and hold nothing special.
+// plain matches texts that need no quotes in YAML, not even in a list: they start with a letter, / or . and
+// contain nothing special.
 var plain = regexp.MustCompile(`^[A-Za-z/.][A-Za-z0-9/._*~+-]*(:[A-Za-z0-9/._*~+-]+)*$`)
 
-// number is an amount with or without a unit, such as 14GiB.
+// number matches an amount with or without a unit, such as 14GiB.
 var number = regexp.MustCompile(`^[0-9]+[A-Za-z]*$`)
 
-// words that YAML would read as something else than text.
+// reserved matches words that YAML would not read as text.
 var reserved = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|y|n|null|\.nan|\.inf|\.[0-9].*|\.\.\.)$`)
 
-// scalarText quotes a text where YAML needs it.
+// scalarText quotes a text if YAML requires it.
 func scalarText(s string) string {
 	if plain.MatchString(s) && !reserved.MatchString(s) {
 		return s
 	}
-	return strconv.Quote(s) // Go's escapes are all YAML's too
+	return strconv.Quote(s) // all of Go's escapes are valid in YAML
 }

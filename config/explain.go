@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// explainer answers unknown keys.
+// explainer explains unknown keys.
 type explainer struct {
 	config *Config
 	others []System
@@ -107,8 +107,8 @@ func (e explainer) sections() []string {
 	return names
 }
 
-// FlagHint explains a flag without a dot that the command line does not know, such as --lr; ok is
-// false if it is not a known name for a key.
+// FlagHint explains an unknown flag without a dot, such as --lr; ok is false if it is not a known name for a
+// key.
 func FlagHint(name string, system System) (hint string, ok bool) {
 	c := newConfig(system)
 	name = strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")

@@ -4,13 +4,12 @@ import (
 	"reflect"
 )
 
-// Fetch gives the local paths of what a value refers to if it is an address, such as
-// hf://datasets/OWNER/NAME; ok is false for any other value. A single value, not in a list, has
-// one path.
+// Fetch returns the local paths for a value that is an address, such as hf://datasets/OWNER/NAME; ok is false
+// for any other value. A value that is not in a list has exactly one path.
 type Fetch func(key, value string, list bool) (paths []string, ok bool, err error)
 
-// fetch replaces addresses by local paths. As text the values remain what was written: a
-// configuration that is saved means the same on another machine.
+// fetch replaces addresses by local paths. The text of the values stays as written, so that a saved
+// configuration means the same on another machine.
 func (c *Config) fetch(get Fetch, ps *problems) {
 	for _, k := range c.keys {
 		written := k.text()

@@ -3,8 +3,8 @@ package config
 import "strings"
 
 // SplitFlags takes the dotted flags out of a command line: --section.key value, --section.key=value, and
-// --section.key alone (for keys that are true or false). Everything else comes back in rest, in order; after -- nothing
-// is touched.
+// --section.key alone for keys that are true or false. rest is everything else, in order. Arguments after --
+// are left alone.
 func SplitFlags(args []string) (overrides []Override, rest []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]

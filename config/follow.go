@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Fact is the value of a key as a file has it that another key names.
+// Fact is the value of a key according to a file that another key names.
 type Fact struct {
 	Key   string
 	Value any
 }
 
-// Follow sets keys to the values in file, which the key by names: the sizes in a model folder. A
-// value that was given in an earlier layer than by is replaced by the file's, with a warning; one
-// that was given together with by, or later, must agree with the file.
+// Follow sets keys to their values in file, which the key by names, such as the sizes in a model folder. A
+// value from an earlier layer than by's is replaced, with a warning; one from the same layer or a later one
+// must agree with the file.
 func (r *Report) Follow(by, file string, facts []Fact) {
 	c := r.config
 	var gaveWay []string

@@ -18,19 +18,19 @@ type key struct {
 	rule   rule
 	help   string
 	origin Origin
-	// written is the value as text where it is not that of the field: an address whose
-	// local copy is used.
+	// written is the text of the value if it differs from the field's: an address that a local copy stands
+	// for.
 	written string
-	groups  []group // the structs it is nested in, outermost first; the section itself has no help
+	groups  []group // the structs that it is nested in, outermost first; the section itself has no help
 }
 
 type group struct{ path, help string }
 
-// rule is what a value must obey beyond its type.
+// rule is a constraint on a value beyond its type.
 type rule struct {
 	enum                   []string
 	min, max, above, below *float64
-	of                     *Quantity // what is counted; nil: no count
+	of                     *Quantity // what the number counts; nil if it is no count
 }
 
 var (
@@ -38,12 +38,11 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// readsText reports whether a struct type reads itself from text, so that it is a value and not a
-// group.
+// readsText reports whether a struct type parses itself from text, which makes it a value and not a group.
 func readsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textType) }
 
-// fields lists the keys of a struct. A field without a key tag, or of a type that
-// cannot be read, is a programmer's error and panics.
+// fields lists the keys of a struct. A field without a key tag, or of a type that cannot be read, is a
+// programming error and panics.
 func fields(path string, v reflect.Value) []*key {
 	var keys []*key
 	t := v.Type()
@@ -77,7 +76,7 @@ func fields(path string, v reflect.Value) []*key {
 	return keys
 }
 
-// elementStruct is the element type of a list of structs; nil for every other type.
+// elementStruct returns the element type of a list of structs, or nil for every other type.
 func elementStruct(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct && !readsText(t.Elem()) {
 		return t.Elem()
@@ -149,7 +148,7 @@ func expects(t reflect.Type, r rule) string {
 	return ""
 }
 
-// words says the range: " of at least 1", " above 0 and at most 1".
+// words describes the range: " of at least 1", " above 0 and at most 1".
 func (r rule) words() string {
 	var parts []string
 	for _, b := range []struct {
@@ -172,8 +171,7 @@ func (r rule) allows(x float64) bool {
 		r.above != nil && x <= *r.above || r.below != nil && x >= *r.below)
 }
 
-// excess is the bound for a number that is too large (or too small) for its use; ""
-// if it is not.
+// excess describes the bound for a number that is too large, or too small, for its use; "" if it is neither.
 func (r rule) excess(text string, t reflect.Type) string {
 	text = strings.ReplaceAll(text, "_", "")
 	if r.of != nil {
@@ -194,8 +192,7 @@ func (r rule) excess(text string, t reflect.Type) string {
 	return Unheld(x)
 }
 
-// parseScalar reads text into v. It returns false if the text is not such a value or breaks the
-// rule.
+// parseScalar parses text into v. It returns false if the text is no such value or breaks the rule.
 func parseScalar(text string, v reflect.Value, r rule) bool {
 	t := v.Type()
 	switch {
@@ -248,7 +245,7 @@ func parseScalar(text string, v reflect.Value, r rule) bool {
 	return true
 }
 
-// parseInt reads 1000, 1_000 and also 1e3, as long as the value is whole and exact.
+// parseInt accepts 1000, 1_000 and 1e3, as long as the value is whole and exact.
 func parseInt(text string) (int64, bool) {
 	text = strings.ReplaceAll(text, "_", "")
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {

@@ -13,27 +13,27 @@ import (
 	"github.com/snug-ml/snug/internal/suggest"
 )
 
-// Sources are where a configuration comes from: the defaults of a system, then a preset, then a
-// file, then flags.
+// Sources are the layers of a configuration: the defaults of a system, then a preset, then a file, then
+// flags.
 type Sources struct {
 	Systems   []System
 	Presets   fs.FS      // holds NAME.yaml; may be nil
 	Preset    string     // "" for none
 	File      string     // path of a YAML file; "" for none
 	Overrides []Override // from flags
-	NeedData  bool       // data.source must be given; a plan is made without
-	Fetch     Fetch      // fetches addresses; nil: no value is an address
+	NeedData  bool       // require data.source, which a plan does not need
+	Fetch     Fetch      // fetches addresses; if nil, no value is an address
 }
 
 // Override is a value given by a flag.
 type Override struct {
 	Key  string // dotted
 	Text string
-	Flag string // that was typed, where it is not the key's own: --out
-	Bare bool   // the flag had no value: true, if the key takes true or false
+	Flag string // as typed, if it is not the key's own flag: --out
+	Bare bool   // the flag had no value: means true for keys that are true or false
 }
 
-// text is the value, which a flag without one leaves true.
+// text returns the value, or true for a flag without one.
 func (f *Override) text() string {
 	if f.Bare {
 		return "true"
@@ -48,7 +48,7 @@ func (f *Override) origin() Origin {
 	return Origin{Kind: Flag, Name: "--" + f.Key}
 }
 
-// maxFile bounds a configuration file, in bytes.
+// maxFile is the maximum size of a configuration file, in bytes.
 const maxFile = 1 << 20
 
 // layer is one YAML document.
@@ -57,7 +57,7 @@ type layer struct {
 	root   *yaml.Node // a mapping; nil if the document is empty
 }
 
-// Load reads and checks a configuration. The error, if any, is an *Error with every fault found.
+// Load reads and checks a configuration. If it fails, the error is an *Error that lists every fault.
 func Load(s Sources) (*Config, error) {
 	var ps problems
 	layers := readLayers(s, &ps)
@@ -76,7 +76,7 @@ func Load(s Sources) (*Config, error) {
 	}
 	c.applyOverrides(s.Overrides, e, &ps)
 	if len(ps) > 0 {
-		ps = append(ps, c.Warnings...) // what a foreign key was translated to is part of the message
+		ps = append(ps, c.Warnings...) // the message includes the translations of foreign keys
 		return nil, ps.err()
 	}
 
@@ -122,7 +122,7 @@ func readLayers(s Sources, ps *problems) []layer {
 	return layers
 }
 
-// pathless takes the path out of a file error, which names it already.
+// pathless removes the path from a file error whose message will name it anyway.
 func pathless(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -163,7 +163,7 @@ func readPreset(presets fs.FS, name string, ps *problems) (layer, bool) {
 // PresetInfo describes a preset.
 type PresetInfo struct {
 	Name string
-	Help string // its leading comment, joined to one line
+	Help string // the leading comment of the file, on one line
 }
 
 // ListPresets lists the presets of a folder by name.
@@ -191,7 +191,7 @@ func ListPresets(presets fs.FS) ([]PresetInfo, error) {
 	return all, nil
 }
 
-// parseLayer reads one YAML document that must be a mapping or empty.
+// parseLayer parses a YAML document, which must be a mapping or empty.
 func parseLayer(text []byte, o Origin, ps *problems) (layer, bool) {
 	root, err := parseYAML(text)
 	if err != nil {
@@ -211,7 +211,7 @@ func parseLayer(text []byte, o Origin, ps *problems) (layer, bool) {
 	return layer{o, root}, true
 }
 
-// parseYAML returns the one document's root; nil if the text has none.
+// parseYAML returns the root of the only document; nil if the text has none.
 func parseYAML(text []byte) (*yaml.Node, error) {
 	var docs []yaml.Node
 	if err := yaml.Load(text, &docs, yaml.WithAllDocuments()); err != nil {
@@ -230,8 +230,7 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-// findSystem finds the value of the key system: the last layer that has it, or the only
-// system there is.
+// findSystem finds the value of the key system: that of the last layer that sets it, or else the only system.
 func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) {
 	var names []string
 	for _, sys := range s.Systems {
@@ -263,7 +262,7 @@ func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) 
 		}
 	}
 	if origin.Kind == Default {
-		if len(*ps) == 0 { // else the layer that would tell could not be read
+		if len(*ps) == 0 { // otherwise the layer that sets it may have been unreadable
 			ps.add(origin, "system", "not given: name a preset, or set it to one of %s", strings.Join(names, ", "))
 		}
 		return System{}, origin, false
@@ -279,7 +278,7 @@ func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) 
 // applyMapping sets the keys below prefix from a YAML mapping.
 func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer, ps *problems) {
 	seen := map[string]int{}
-	var foreign []func() // keys that are translated come last, so that none is given twice
+	var foreign []func() // translated keys come last, to detect keys that are given twice
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], resolve(n.Content[i+1])
 		o.Line = name.Line
@@ -319,7 +318,7 @@ func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer
 	}
 }
 
-// isGroup reports whether keys are nested below path.
+// isGroup reports whether there are keys below path.
 func (c *Config) isGroup(path string) bool {
 	return slices.ContainsFunc(c.keys, func(k *key) bool { return strings.HasPrefix(k.path, path+".") })
 }

@@ -10,7 +10,7 @@ import (
 // Kind is the layer that a value came from. Later layers win.
 type Kind int
 
-// The layers, in the order in which they are applied.
+// The layers, in the order in which they apply.
 const (
 	Default Kind = iota
 	Preset
@@ -19,11 +19,11 @@ const (
 	Derived // computed from other values at the end, because it was left open
 )
 
-// Origin is where a value came from.
+// Origin says where a value came from.
 type Origin struct {
 	Kind Kind
-	Name string // of the preset, the file, the flag; for Derived, from what
-	Line int    // in the preset or file; 0 if it has no line
+	Name string // of the preset, file or flag; for Derived, the source
+	Line int    // in the preset or file; 0 if unknown
 }
 
 func (o Origin) String() string {
@@ -42,7 +42,7 @@ func (o Origin) String() string {
 	return s
 }
 
-// Problem is one fault of a configuration, or one warning.
+// Problem is a fault or a warning in a configuration.
 type Problem struct {
 	Origin Origin
 	Key    string // dotted; "" if the fault is not about one key
@@ -60,10 +60,10 @@ func (p Problem) String() string {
 	return strings.Join(append(parts, p.Text), ": ")
 }
 
-// Error is all the faults of a configuration.
+// Error lists all faults of a configuration.
 type Error struct{ Problems []Problem }
 
-// shown bounds the faults printed: a file of a foreign format would give hundreds.
+// shown limits the faults printed, because a file in a foreign format would give hundreds.
 const shown = 20
 
 func (e *Error) Error() string {
@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExitCode is the process's exit code for this error: 2, wrong usage.
+// ExitCode is the exit code for this error: 2, wrong usage.
 func (*Error) ExitCode() int { return 2 }
 
 // problems collects faults while a configuration is read.
@@ -87,7 +87,7 @@ func (ps *problems) add(o Origin, key, format string, args ...any) {
 	*ps = append(*ps, Problem{o, key, fmt.Sprintf(format, args...)})
 }
 
-// err is nil if there are no faults. They come in the order of the layers, by line.
+// err returns the faults in the order of the layers, by line, or nil if there are none.
 func (ps problems) err() error {
 	if len(ps) == 0 {
 		return nil

@@ -8,18 +8,16 @@ import (
 	"time"
 )
 
-// Quantity is what a number counts, with the most of it that makes sense: more
-// than any machine can hold or any run can last. Every number that sizes
-// something (an allocation, a loop, threads) names its quantity by the tag of,
-// so that nothing has to be tried to refuse it.
+// Quantity is something that a number counts, with a bound above anything that a machine can hold or a run
+// can last. Every number that sizes something (an allocation, a loop, threads) names its quantity in the tag
+// of, so that absurd values are rejected without trying them.
 type Quantity struct {
 	Most   float64
 	Reason string
 }
 
-// quantities is the table of bounds. Below them products can still be too
-// large: sizes of tensors are checked where a graph is built, and the plan
-// counts what a run needs.
+// quantities is the table of bounds. Products below them can still be too large: tensor sizes are checked
+// when a graph is built, and the plan counts what a run needs.
 var quantities = map[string]Quantity{
 	"updates":     {1e9, "a billion updates of 10 ms take four months"},
 	"batches":     {1e9, "a billion micro-batches of 10 ms take four months"},
@@ -53,8 +51,7 @@ var quantities = map[string]Quantity{
 	"seed":        {math.MaxUint64, "any number is a seed"},
 }
 
-// QuantityOf is the entry of the table; a name that it lacks is a programmer's
-// error.
+// QuantityOf returns an entry of the table. An unknown name is a programming error.
 func QuantityOf(name string) *Quantity {
 	q, ok := quantities[name]
 	if !ok {
@@ -63,8 +60,7 @@ func QuantityOf(name string) *Quantity {
 	return &q
 }
 
-// Exceeds is the bound and its reason for a number, written as text, that is more
-// than q allows; "" if it is not, or not a number.
+// Exceeds returns the bound and its reason if text is a number larger than q allows, or "" if it is not.
 func (q *Quantity) Exceeds(text string, t reflect.Type) string {
 	var x float64
 	if t == durationType {
@@ -74,7 +70,7 @@ func (q *Quantity) Exceeds(text string, t reflect.Type) string {
 		}
 		x = float64(d)
 	} else {
-		// What is out of float64's range comes as an infinity, with an error.
+		// For a number beyond float64, ParseFloat returns infinity and an error.
 		x, _ = strconv.ParseFloat(text, 64)
 	}
 	if !(x > q.Most) {
@@ -87,14 +83,14 @@ func (q *Quantity) Exceeds(text string, t reflect.Type) string {
 	return fmt.Sprintf("at most %s (%s)", most, q.Reason)
 }
 
-// The numbers that programs compute with are float32: what is not 0 and nearer
-// to it than this, or farther than that, would be 0 or infinite there.
+// The range of normal float32 numbers, which programs compute with. Anything nearer to 0, but not 0, or
+// beyond it would become 0 or infinite.
 const (
 	leastFloat = 0x1p-126
 	mostFloat  = math.MaxFloat32
 )
 
-// Unheld is the bound for a number that float32 cannot represent; "" if it can.
+// Unheld returns the bound for a number that float32 cannot represent; "" if it can.
 func Unheld(x float64) string {
 	switch {
 	case x != 0 && math.Abs(x) < leastFloat:

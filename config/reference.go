@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Reference is the manual of a system's keys, as flags with their defaults, for --help
-// and the documentation.
+// Reference returns the manual of a system's keys, as flags with their defaults, for --help and the
+// documentation.
 func Reference(s System) string {
 	var b strings.Builder
 	section := ""
@@ -37,7 +37,7 @@ func Reference(s System) string {
 	return b.String()
 }
 
-// about lists in parentheses what a value may be, where the default does not show it.
+// about lists in parentheses the possible values, unless the default makes them obvious.
 func (k *key) about() string {
 	t := k.value.Type()
 	switch e := expects(t, k.rule); {
@@ -60,7 +60,7 @@ func (k *key) about() string {
 	}
 }
 
-// most is the largest value that makes sense; nil if there is none.
+// most returns the largest sensible value; nil if there is none.
 func (r rule) most() *float64 {
 	if r.max == nil && r.of != nil && r.of.Most < math.MaxUint64 {
 		return &r.of.Most
@@ -68,7 +68,7 @@ func (r rule) most() *float64 {
 	return r.max
 }
 
-// wrap breaks a text into lines of at most width bytes, at blanks.
+// wrap breaks text at blanks into lines of at most width bytes.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -90,7 +90,7 @@ type schema struct {
 	Schema      string             `json:"$schema,omitempty"`
 	Title       string             `json:"title,omitempty"`
 	Description string             `json:"description,omitempty"`
-	Type        any                `json:"type,omitempty"` // a name or several
+	Type        any                `json:"type,omitempty"` // one name, or a list of names
 	Const       string             `json:"const,omitempty"`
 	Enum        []string           `json:"enum,omitempty"`
 	Default     any                `json:"default,omitempty"`
@@ -162,7 +162,7 @@ func typeSchema(t reflect.Type, r rule) *schema {
 	return s
 }
 
-// defaultOf is a value for JSON; nil leaves it out.
+// defaultOf returns a value for JSON; nil omits it.
 func defaultOf(v reflect.Value) any {
 	if elementStruct(v.Type()) != nil || v.Kind() == reflect.Slice && v.Len() == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/internal/isa"
 )
 
-// Training is how the model is trained. The one clock is the update: an optimizer step over
+// Training configures how the model is trained. The unit of progress is the update: one optimizer step over
 // batch_size x gradient_accumulation_steps sequences on every device.
 type Training struct {
 	BatchSize                 int     `key:"batch_size" min:"1" of:"rows" help:"sequences per micro-batch and device"`
@@ -49,13 +49,13 @@ type Training struct {
 	Sample                Sample  `key:"sample" help:"text that the best checkpoint generates at the end of the run"`
 }
 
-// Plateau is the schedule that lowers the learning rate when the held-out metric stops improving.
+// Plateau configures the schedule that lowers the learning rate when the held-out metric stops improving.
 type Plateau struct {
 	Factor   float64 `key:"factor" above:"0" below:"1" help:"factor that the learning rate is multiplied by"`
 	Patience int     `key:"patience" min:"0" of:"updates" help:"evaluations without improvement before the rate is lowered"`
 }
 
-// LossScale is dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740).
+// LossScale configures dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740).
 type LossScale struct {
 	Init           float64 `key:"init" above:"0" help:"scale of the first update"`
 	GrowthFactor   float64 `key:"growth_factor" above:"1" help:"applied after growth_interval updates without overflow"`
@@ -63,7 +63,7 @@ type LossScale struct {
 	GrowthInterval int     `key:"growth_interval" min:"1" of:"updates" help:"updates without overflow before the scale grows"`
 }
 
-// Sample is how the model generates text at the end of a run.
+// Sample configures the text that the model generates at the end of a run.
 type Sample struct {
 	Prompt      string  `key:"prompt" help:"text to continue; empty: from the start of a document"`
 	Tokens      int     `key:"tokens" min:"0" of:"tokens" help:"length; 0: no sample"`
@@ -72,7 +72,7 @@ type Sample struct {
 	TopP        float64 `key:"top_p" above:"0" max:"1" help:"sample from the most likely tokens whose probabilities add up to this"`
 }
 
-// Data is what the model learns from.
+// Data configures what the model learns from.
 type Data struct {
 	Source          []string  `key:"source" help:"files, folders, glob patterns and hf://datasets/OWNER/NAME[@REVISION][/PATH]"`
 	Format          string    `key:"format" enum:"auto,text,jsonl,json,csv,tsv,parquet,npz,gotree" help:"auto: by file name; gotree: the source tree of the Go installation"`
@@ -98,8 +98,8 @@ type Data struct {
 // HoldsOut reports whether there is data to evaluate on.
 func (d *Data) HoldsOut() bool { return d.HeldOutFraction > 0 || len(d.Validation) > 0 }
 
-// SplitShare is the share of documents that are held out at random: none where files
-// are named or the end of each document is held out.
+// SplitShare returns the share of documents held out at random. It is 0 if files are named, or if the end of
+// each document is held out.
 func (d *Data) SplitShare() float64 {
 	if d.SplitBy == "end" {
 		return 0
@@ -107,13 +107,13 @@ func (d *Data) SplitShare() float64 {
 	return d.HeldOutFraction
 }
 
-// Tokenizer is a trained tokenizer or how to train one.
+// Tokenizer names a trained tokenizer, or says how to train one.
 type Tokenizer struct {
 	Path      string `key:"path" help:"tokenizer.json to use, or hf://OWNER/NAME; empty: train a byte-level BPE on the data"`
 	VocabSize int    `key:"vocab_size" min:"258" of:"vocabulary" help:"size of a tokenizer trained here, including bytes and special tokens"`
 }
 
-// Hardware is what the run may use.
+// Hardware configures what the run may use.
 type Hardware struct {
 	Device       string      `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks, hundreds of times slower"`
 	Threads      int         `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
@@ -125,7 +125,7 @@ type Hardware struct {
 	Exchange     string      `key:"exchange" help:"what processes exchange gradients over; tcp: snug's own connections; mpi: the MPI library of the mpirun, mpiexec or srun that started them, or mpi:PATH of one; nccl: NVIDIA's NCCL from card to card, or nccl:PATH of one; auto: nccl where every process has a card of its own and NCCL is found, otherwise tcp. The results are the same"`
 }
 
-// Checkpoint is how the state is saved.
+// Checkpoint configures how the state is saved.
 type Checkpoint struct {
 	KeepLast    int           `key:"keep_last" min:"1" of:"checkpoints" help:"number of newest checkpoints to keep"`
 	KeepBest    bool          `key:"keep_best" help:"save every evaluation that is the best so far, and keep the best checkpoint"`
@@ -134,21 +134,21 @@ type Checkpoint struct {
 	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time for the save after SIGTERM"`
 }
 
-// Metrics are the other programs that get the figures of a run.
+// Metrics configures the other programs that receive the figures of a run.
 type Metrics struct {
 	TensorBoard bool   `key:"tensorboard" help:"write event files for TensorBoard to the folder tensorboard of the run directory"`
 	MLflow      string `key:"mlflow" help:"URL of an MLflow tracking server that gets the run, such as http://localhost:5000; env: that of MLFLOW_TRACKING_URI; empty: none"`
 }
 
-// Run is where a run's files go.
+// Run configures where a run's files go.
 type Run struct {
 	Out string `key:"out" help:"run directory; empty: a new one in runs/"`
 }
 
-// DefaultPrefetch is data.prefetch where nothing else is set.
+// DefaultPrefetch is the default of data.prefetch.
 const DefaultPrefetch = 2
 
-// defaults are the values of the common sections before any preset.
+// defaults returns the values of the common sections before any preset.
 func defaults() Config {
 	return Config{
 		Training: Training{

@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// take sets the key that another program's spelling means, with a warning, where only one meaning
-// is possible; else it changes nothing.
+// take sets the key that another program's spelling stands for, with a warning, if only one meaning is
+// possible. Otherwise it changes nothing.
 func (c *Config) take(path string, value *yaml.Node, o Origin, ps *problems) bool {
 	if value == nil || value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
 		return false
@@ -42,7 +42,7 @@ func (c *Config) take(path string, value *yaml.Node, o Origin, ps *problems) boo
 	return true
 }
 
-// took warns about what another program's spelling was translated to.
+// took warns about the translation of another program's spelling.
 func (c *Config) took(o Origin, path, format string, args ...any) {
 	(&Report{config: c}).warnAt(o, path, format, args...)
 }
@@ -54,15 +54,15 @@ func reason(why string) string {
 	return " (" + why + ")"
 }
 
-// meaning is the one key and value that another program's setting means: an empty key where it is
-// always true here. ok is false if it has no meaning here, or several.
+// meaning returns the key and value that another program's setting stands for; the key is empty if the
+// setting always holds here. ok is false if it has no meaning here, or several.
 func (c *Config) meaning(path, theirs string) (key, ours, why string, ok bool) {
 	if a, found := c.findAlias(path); found && a.take != nil {
 		if ours, ok = a.take(theirs); ok {
 			return a.key, ours, a.why, true
 		}
 	}
-	if strings.Contains(path, ".") { // a key in the wrong section may be a mistake of another kind
+	if strings.Contains(path, ".") { // a key in the wrong section may be another kind of mistake
 		return "", "", "", false
 	}
 	if same := c.ending(path); len(same) == 1 {
@@ -72,8 +72,8 @@ func (c *Config) meaning(path, theirs string) (key, ours, why string, ok bool) {
 	return "", "", "", false
 }
 
-// ourValue is another program's value of a key that has the same name here; ok is
-// false, and the value theirs, where it is none.
+// ourValue translates another program's value for a key of the same name. If there is no translation, it
+// returns theirs and false.
 func (c *Config) ourValue(path, theirs string) (ours string, ok bool) {
 	take := foreignValues[path]
 	if take == nil || slices.Contains(c.byPath[path].rule.enum, theirs) {
@@ -85,7 +85,7 @@ func (c *Config) ourValue(path, theirs string) (ours string, ok bool) {
 	return ours, true
 }
 
-// translated is the value of a key in our spelling.
+// translated returns the value of a key in our spelling.
 func (c *Config) translated(path string, value *yaml.Node, o Origin) *yaml.Node {
 	if value.Kind != yaml.ScalarNode {
 		return value
@@ -98,7 +98,7 @@ func (c *Config) translated(path string, value *yaml.Node, o Origin) *yaml.Node 
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: ours, Line: value.Line}
 }
 
-// choices are the values of a key that has only some.
+// choices lists the values of a key that allows only a few.
 func (c *Config) choices(path string) string {
 	if k := c.byPath[path]; k != nil && len(k.rule.enum) > 0 {
 		return "; " + expects(k.value.Type(), k.rule)
@@ -106,7 +106,7 @@ func (c *Config) choices(path string) string {
 	return ""
 }
 
-// ending are the keys with this last component, in any spelling of the command line.
+// ending returns the keys with this last component, in any spelling that the command line accepts.
 func (c *Config) ending(name string) []string {
 	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	var all []string
@@ -118,9 +118,8 @@ func (c *Config) ending(name string) []string {
 	return all
 }
 
-// SplitForeign takes the flags without a dot out of a command line that the command line does not
-// know, and that mean settings of some system: --batch_size 16. They become overrides whose keys
-// are what was typed, for [Respell].
+// SplitForeign takes unknown flags without a dot, such as --batch_size 16, out of a command line if they mean
+// a setting of some system. It returns them as overrides whose keys are as typed, for [Respell].
 func SplitForeign(args []string, systems []System, known func(flag string) bool) (overrides []Override, rest []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -146,15 +145,15 @@ func SplitForeign(args []string, systems []System, known func(flag string) bool)
 	return overrides, rest
 }
 
-// spelled reports whether a flag without a dot may mean a key.
+// spelled reports whether a flag without a dot may stand for a key.
 func (c *Config) spelled(name string) bool {
 	a, found := c.findAlias(name)
 	return found && a.take != nil || len(c.ending(name)) > 0
 }
 
-// Respell gives settings that were typed without a dot their keys, now that the system is known.
-// The warnings say what each was translated to. An error is an *Error with every one that has no
-// meaning, or several.
+// Respell finds the keys of settings that were typed without a dot, now that the system is known. The
+// warnings say what each was translated to. The error, if any, is an *Error that lists every setting without
+// a meaning, or with several.
 func Respell(s Sources) (Sources, []Problem, error) {
 	isForeign := func(o Override) bool { return o.Key != "system" && !strings.Contains(o.Key, ".") }
 	if !slices.ContainsFunc(s.Overrides, isForeign) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// TrackingEnv as metrics.mlflow stands for the URL in MLFLOW_TRACKING_URI.
+// TrackingEnv as the value of metrics.mlflow stands for the URL in MLFLOW_TRACKING_URI.
 const TrackingEnv = "env"
 
 // checkTracking checks metrics.mlflow.
@@ -21,8 +21,7 @@ func (c *Config) checkTracking(r *Report) {
 	}
 }
 
-// TrackingURL reads the address of an MLflow tracking server. No error repeats a
-// password.
+// TrackingURL parses the address of an MLflow tracking server. Its errors never contain a password.
 func TrackingURL(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		return nil, errors.New("want the URL of an MLflow tracking server, such as http://localhost:5000 or https://mlflow.example.org/team, or env for that of MLFLOW_TRACKING_URI")
@@ -30,7 +29,7 @@ func TrackingURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // the rest is the URL, which may hold a password
+			err = e.Err // the other fields contain the URL, which may hold a password
 		}
 		return nil, fmt.Errorf("not a URL: %w", err)
 	}

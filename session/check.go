@@ -34,7 +34,7 @@ type Check struct {
 	// Precision and Device are what is tried; empty means as configured. Against is the format to trust, on
 	// the configured device.
 	Precision, Device, Against string
-	Factor                     float64 // multiplies the difference per row that the format explains
+	Factor                     float64 // allowed difference of a row, in multiples of what its format explains
 	Fused                      bool    // fused as in training; intermediate results of fused loops are not compared
 	OnEvent                    func(Event)
 }

@@ -90,7 +90,7 @@ func (w *whole) plan() error {
 	if w.id = rundir.LastRun(w.path); w.dir != nil {
 		w.id = w.dir.ID()
 	}
-	for _, s := range w.steps { // the first phase always belongs to the newest run
+	for _, s := range w.steps { // the first phase has the identity of the newest run
 		if w.id == "" && s.found != nil {
 			w.id = s.found.whole()
 		}

@@ -443,7 +443,7 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	}
 	search := plan.Search{Offload: c.Offload, Compress: c.Compress, NarrowGradients: c.NarrowGradients, Clip: c.Clip, Effective: c.Effective(), CEChunk: c.CEChunk}
 	for _, c.Precision = range s.precisions(s.chip(t)) {
-		c.Accumulation = 1 // which the search may change
+		c.Accumulation = 1 // the search may choose 1
 		if clip := s.checkClip(c); clip == nil {
 			search.Precisions = append(search.Precisions, c.Precision)
 		} else {

@@ -35,7 +35,7 @@ type Ownership int
 
 // The kinds of ownership.
 const (
-	Unknown Ownership = iota // they count as its own if all processes together would then have no more than exist
+	Unknown Ownership = iota // its own, if all processes together then have no more than the machine
 	OfAll                    // shared by all processes of the run on the machine
 	OfOne                    // owned by this process
 )

@@ -219,7 +219,7 @@ func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
 	was, _ := slicesOf(c.Manifest.Arithmetic)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && was == s.arithmetic(s.Backend.Arithmetic()):
-		record = []byte{} // recorded on a card, but with no choices
+		record = []byte{} // same arithmetic, and nothing was chosen
 	case errors.Is(err, fs.ErrNotExist):
 		return backend.ComputeAs(s.Backend, nil)
 	case err != nil:

@@ -189,7 +189,7 @@ func (s *Setup) resolve(elsewhere bool) error {
 			return err
 		}
 	}
-	if most := max(16, 4*runtime.NumCPU()); s.Threads > most && !elsewhere { // waiting workers do not yield, so too many slow each other down
+	if most := max(16, 4*runtime.NumCPU()); s.Threads > most && !elsewhere { // waiting workers do not yield
 		return usage("hardware.threads: %d threads would wait for each other on the %s of this machine: want at most %d, or 0 for the cores this process may use", s.Threads, size.Of(runtime.NumCPU(), "processor"), most)
 	}
 	t := &s.Config.Training

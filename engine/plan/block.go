@@ -7,18 +7,17 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Block is what one recomputation unit of the model keeps from its forward to
-// its backward half.
+// Block says what one recomputation unit of the model keeps from its forward to its backward half.
 type Block struct {
-	Block     int            `json:"block"` // from 1; 0: outside of blocks
+	Block     int            `json:"block"` // counted from 1; 0 is outside of blocks
 	Layer     string         `json:"layer"`
 	Recompute pass.Recompute `json:"recompute"`
 	Values    int            `json:"values"`
 	Bytes     int64          `json:"bytes"`
 }
 
-// savedByBlock counts what each block adds to the activations; nil for a
-// function without a backward half. What is outside of all blocks comes last.
+// savedByBlock sums up what each block adds to the activations. It returns nil for a function without a
+// backward half. Activations outside of all blocks come last.
 func savedByBlock(p *engine.Program, f *engine.Func) []Block {
 	k := classify(f.F)
 	blocks := make([]Block, max(1, len(f.Blocks)))
@@ -49,7 +48,7 @@ func savedByBlock(p *engine.Program, f *engine.Func) []Block {
 	return append(blocks[1:], blocks[0])
 }
 
-// commonLayer is the path that a and b share; an empty a is no constraint.
+// commonLayer returns the path that a and b share; an empty a is no constraint.
 func commonLayer(a, b string) string {
 	if a == "" || a == b {
 		return b

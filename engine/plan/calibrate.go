@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// The sizes of the calibration: matmuls and arithmetic that stay in the cache,
-// one array well beyond it.
+// The sizes of the calibration: matmuls and arithmetic that stay in the cache, and one array much larger than
+// the cache.
 const (
 	calibrateProduct = 640
 	calibrateTime    = 256      // positions of attention, in 4 heads of 64
@@ -19,8 +19,8 @@ const (
 	calibrateRuns    = 4
 )
 
-// Calibrate measures a processor once. It takes some 50 to 100 ms and 70 MB; of
-// several measurements the best is the one to use ([Rates.Best]).
+// Calibrate measures a processor once, which takes about 50 to 100 ms and 70 MB. Of several measurements, use
+// the best ([Rates.Best]).
 func Calibrate(on engine.Backend) (Rates, error) {
 	b := graph.NewBuilder("calibrate")
 	probes := map[*graph.Node]*probe{}
@@ -68,7 +68,7 @@ type probe struct{ work, best float64 }
 
 func (p *probe) rate() float64 { return p.work / p.best }
 
-// measure runs f some times and keeps the best of each probe.
+// measure runs f several times and keeps the best time of each probe.
 func measure(f *graph.Func, on engine.Backend, probes map[*graph.Node]*probe) error {
 	names := make(map[string]*probe, len(probes))
 	for _, o := range f.Outputs {
@@ -79,7 +79,7 @@ func measure(f *graph.Func, on engine.Backend, probes map[*graph.Node]*probe) er
 		return err
 	}
 	p := r.Program()
-	// The passes rebuild the nodes; outputs keep their names.
+	// The passes rebuild the nodes, but outputs keep their names.
 	made := map[*graph.Node]*probe{}
 	for _, o := range p.Funcs[0].F.Outputs {
 		made[o.Value.Node] = names[o.Name]
@@ -87,7 +87,7 @@ func measure(f *graph.Func, on engine.Backend, probes map[*graph.Node]*probe) er
 	for _, v := range p.Inputs {
 		t, _ := r.Input(0, v.Name)
 		for i := range t.F32() {
-			t.F32()[i] = 1 // so that reads come from memory, not from the one page of zeros
+			t.F32()[i] = 1 // write to the array, or reads come from the single page of zeros instead of memory
 		}
 	}
 	r.Observe(&engine.Observer{After: func(n *graph.Node, d time.Duration) bool {

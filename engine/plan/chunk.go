@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// LossChunk is the number of rows of logits, of that many classes, that the loss
-// should hold at a time on t when it computes in p.
+// LossChunk returns how many rows of logits, with the given number of classes, the loss should hold at a time
+// on t when it computes in p.
 func (t Target) LossChunk(p device.Precision, classes int) int {
 	if t.Card == nil {
 		return hostLossChunk(classes)
@@ -15,9 +15,9 @@ func (t Target) LossChunk(p device.Precision, classes int) int {
 	return LossChunk(t.Speed(p), p)
 }
 
-// hostLossChunk is LossChunk of the CPU: 32 MiB of logits, for a power of two
-// from 64 to 1024. It must not follow the measured speed: chunks decide the
-// order of sums, and a resumed run repeats them bit for bit.
+// hostLossChunk is LossChunk for the CPU: 32 MiB of logits, as a power of two from 64 to 1024 rows. It must
+// not depend on the measured speed: chunks decide the order of sums, and a resumed run must repeat them bit
+// for bit.
 func hostLossChunk(classes int) int {
 	rows := 64
 	for rows < 1024 && 2*rows*classes*4 <= 32<<20 {
@@ -26,16 +26,15 @@ func hostLossChunk(classes int) int {
 	return rows
 }
 
-// LossChunk is the number of rows of logits that the loss should hold at a time:
-// with it, reading the output layer and adding to its gradient once a chunk takes a
-// quarter of the time of the matmuls of the chunk. It is rounded up to a power of
-// two.
+// LossChunk returns how many rows of logits the loss should hold at a time. For each chunk, the output layer
+// is read and its gradient added to; the chunk is large enough that this takes at most a quarter of the time
+// of its matmuls. It is rounded up to a power of two.
 func LossChunk(s Speed, p device.Precision) int {
 	weight := 4.0
 	if p == device.BF16 || p == device.FP16 {
 		weight = 2
 	}
-	// A row costs 3 matmuls (6 V D operations), a chunk V D (weight + 8) bytes.
+	// A row costs 3 matmuls (6 V D operations), a chunk costs V D (weight + 8) bytes.
 	rows := 4 * s.Half * (weight + 8) / (6 * s.Bandwidth)
 	if math.IsNaN(rows) || rows < 64 {
 		rows = 64

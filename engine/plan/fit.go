@@ -14,50 +14,49 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Search bounds the settings among which [Planner.Fit] chooses.
+// Search limits the settings that [Planner.Fit] chooses from.
 type Search struct {
 	// Effective is the batch of an update: micro-batch times accumulation.
 	Effective int
-	// MaxMicroBatch bounds the micro-batch; 0: Effective.
+	// MaxMicroBatch limits the micro-batch; 0 means Effective.
 	MaxMicroBatch int
-	// Precisions to choose from, at least one.
+	// Precisions are those to choose from, at least one.
 	Precisions []device.Precision
-	// CEChunk fixes the rows of logits; 0: the planner chooses.
+	// CEChunk fixes the rows of logits at a time; if 0, the planner chooses.
 	CEChunk int
-	// Offload is what is kept in main memory; nothing: the planner chooses, where it may.
+	// Offload is what is kept in main memory; if nothing, the planner chooses, where it may.
 	Offload Offload
 	// Compress keeps the arguments of GELU and SiLU in 8 bits.
 	Compress bool
 	// NarrowGradients keeps gradients in 16 bits.
 	NarrowGradients bool
-	// Clip is the norm by which gradients are clipped.
+	// Clip is the norm that gradients are clipped by.
 	Clip engine.ClipNorm
-	// Recompute fixes the recomputation; nil: the planner chooses, block by block.
+	// Recompute fixes the recomputation; if nil, the planner chooses, block by block.
 	Recompute *pass.Recompute
 }
 
-// Candidate is one of the settings that were tried.
+// Candidate is one of the settings that a search tried.
 type Candidate struct {
 	Settings Settings `json:"settings"`
 	Total    int64    `json:"planned_total_bytes"`
 	Time     Timing   `json:"time"`
 	Fits     bool     `json:"fits"`
-	// Why it was not chosen; empty for the choice.
+	// Why says why it was not chosen; empty for the choice.
 	Why string `json:"why,omitempty"`
 }
 
-// Choice is what a search found.
+// Choice is the result of a search.
 type Choice struct {
 	Best *Report `json:"best"`
-	// Candidates are all that were compiled, the fastest that fit first.
+	// Candidates are all settings that were compiled; the fastest that fits comes first.
 	Candidates []Candidate `json:"candidates"`
 }
 
-// Fit finds the settings with the most predicted tokens/s at the effective batch
-// that fit the target. It relies on two facts: more rows need more bytes, and
-// recomputation never makes an update faster; what it leaves out could not have won
-// by the time model. If nothing fits, err is the [DoesNotFit] of the least that it
-// tried.
+// Fit finds the settings with the most predicted tokens/s at the effective batch that fit the target. It
+// relies on two facts: more rows need more bytes, and recomputation never makes an update faster. By the time
+// model, settings that it skips could not have won. If nothing fits, err is the [DoesNotFit] of the smallest
+// settings that it tried.
 func (p *Planner) Fit(s Search) (*Choice, error) {
 	if s.Effective < 1 || len(s.Precisions) == 0 {
 		return nil, fmt.Errorf("fit wants a batch of at least 1 and a precision, got %d and %v", s.Effective, s.Precisions)
@@ -72,7 +71,7 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	}
 	for _, o := range p.choices(s.Offload) {
 		if f.best != nil && f.best.Run.Settings.Recompute == pass.RecomputeNone && f.best.Time.Exposed == 0 {
-			break // nothing is faster
+			break // nothing can be faster
 		}
 		f.s.Offload, s.Offload = o, o
 		f.batches = p.possible(divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s)
@@ -91,8 +90,7 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	return f.choice(), nil
 }
 
-// possible are the batches that can fit by the model's minimum need, and the
-// smallest.
+// possible returns the batches that can fit by the model's minimum need, and always the smallest.
 func (p *Planner) possible(batches []int, s Search) []int {
 	capacity := p.Target.Capacity()
 	if capacity == 0 {
@@ -103,7 +101,7 @@ func (p *Planner) possible(batches []int, s Search) []int {
 	})
 }
 
-// divisors of n from least up to most, ascending.
+// divisors returns the divisors of n from least to most, ascending.
 func divisors(n, least, most int) []int {
 	var d []int
 	for i := 1; i <= n/i; i++ {
@@ -124,7 +122,7 @@ type fitting struct {
 	best    *Report
 }
 
-// all searches all precisions.
+// all searches every precision.
 func (f *fitting) all() error {
 	for _, precision := range f.s.Precisions {
 		if err := f.precision(precision); err != nil {
@@ -134,8 +132,8 @@ func (f *fitting) all() error {
 	return nil
 }
 
-// precision searches one precision: with the chunk of logits that is free by the
-// time model, then, where memory is short, with a quarter of it.
+// precision searches one precision: first with the chunk of logits that costs no time by the time model,
+// then, if memory is short, with a quarter of it.
 func (f *fitting) precision(p device.Precision) error {
 	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p, f.p.Classes))
 	if f.s.Offload.Has(OffloadActivations) {
@@ -161,7 +159,7 @@ func (f *fitting) precision(p device.Precision) error {
 					return err
 				}
 			}
-			// The chunk's memory may be what a larger micro-batch lacks.
+			// A smaller chunk may free enough memory for a larger micro-batch.
 			if larger := f.batches[i+1:]; len(larger) > 0 {
 				if err := f.search(p, small, larger); err != nil {
 					return err
@@ -185,31 +183,30 @@ func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recom
 	return rep, nil
 }
 
-// beaten reports whether nothing that takes at least as long as r can win.
+// beaten reports whether r, and anything at least as slow, cannot win.
 func (f *fitting) beaten(r *Report) bool {
 	return f.best != nil && !faster(r, f.best)
 }
 
-// faster orders plans by predicted time, then by need.
+// faster orders plans by predicted time, then by memory.
 func faster(a, b *Report) bool {
 	return cmp.Or(cmp.Compare(a.Time.Update, b.Time.Update), cmp.Compare(a.Total, b.Total)) < 0
 }
 
-// search looks at one precision and chunk: first for the largest micro-batch
-// that fits without recomputation, then whether recomputation pays for a larger
-// one. The largest of all may be the only micro-batch of an update; then there
-// are no accumulators, and it can fit where a smaller one does not.
+// search tries one precision and chunk. It looks for the largest micro-batch that fits without recomputation,
+// then checks whether recomputation pays for a larger one. The largest of all may be the only micro-batch of
+// an update; an update then needs no accumulators, and may fit where a smaller micro-batch does not.
 func (f *fitting) search(precision device.Precision, chunk int, batches []int) error {
 	plain := pass.RecomputeNone
 	if f.s.Recompute != nil {
 		plain = *f.s.Recompute
 	}
 	last := len(batches) - 1
-	// Without recomputation, the largest batch is as fast as can be.
+	// Nothing is faster than the largest batch without recomputation.
 	if bound, err := f.try(precision, chunk, batches[last], plain); err != nil || bound.Fits || f.beaten(bound) {
 		return err
 	}
-	lo, hi := 0, last // batches before lo fit, from hi on they do not
+	lo, hi := 0, last // batches before lo fit; those from hi on do not
 	for lo < hi {
 		mid := (lo + hi) / 2
 		r, err := f.try(precision, chunk, batches[mid], plain)
@@ -228,9 +225,8 @@ func (f *fitting) search(precision device.Precision, chunk int, batches []int) e
 	return f.climb(precision, chunk, batches[lo:])
 }
 
-// away tries micro-batches with activations in main memory, the largest first, as long as smaller
-// ones are faster: fewer rows an update of fewer micro-batches wait less, and pass over the weights
-// more often.
+// away tries micro-batches with activations in main memory, from the largest down, for as long as smaller
+// ones are faster. Smaller micro-batches wait less for copies but pass over the weights more often.
 func (f *fitting) away(precision device.Precision, chunk int) error {
 	recompute := pass.RecomputeAuto
 	if f.s.Recompute != nil {
@@ -250,9 +246,8 @@ func (f *fitting) away(precision device.Precision, chunk int) error {
 	return nil
 }
 
-// climb recomputes for larger and larger micro-batches as long as that fits and
-// pays: what a larger one saves shrinks, what it recomputes grows. The last of all
-// is tried in any case.
+// climb recomputes for ever larger micro-batches as long as they fit and pay off: the gain shrinks and the
+// recomputation grows. It always tries the largest one.
 func (f *fitting) climb(precision device.Precision, chunk int, batches []int) error {
 	var previous *Report
 	for i := 0; i < len(batches); i++ {
@@ -275,10 +270,9 @@ func (f *fitting) climb(precision device.Precision, chunk int, batches []int) er
 	return nil
 }
 
-// uniform tries less recomputation than the best, new since before, uses, but in
-// every block: more of it in some blocks nearly always needs less, but not always.
-// Without any that fits it tries the smallest and the largest batch in the
-// precision and with the chunk given.
+// uniform tries less recomputation than the best plan uses, if that is new since before, but in every block:
+// strong recomputation in a few blocks nearly always needs less memory, but not always. If nothing in this
+// precision fits, it tries the smallest and the largest batch with the given chunk.
 func (f *fitting) uniform(before *Report, precision device.Precision, chunk int) error {
 	if f.s.Recompute != nil || (f.best != nil && f.best == before) {
 		return nil
@@ -308,7 +302,7 @@ func (f *fitting) uniform(before *Report, precision device.Precision, chunk int)
 	return nil
 }
 
-// least is the smallest of all that was tried.
+// least returns the settings with the smallest need of all that were tried.
 func (f *fitting) least() Settings {
 	var least *Report
 	for _, r := range f.seen {
@@ -336,7 +330,7 @@ func (f *fitting) choice() *Choice {
 	return c
 }
 
-// why is the reason why r lost.
+// why says why r lost.
 func (f *fitting) why(r *Report) string {
 	best := f.best
 	if r == best {
@@ -369,7 +363,7 @@ func (f *fitting) why(r *Report) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f %% slower: %s", 100*slower, join(reasons)), ": ")
 }
 
-// String is the search's result as a table for people.
+// String formats the result of the search as a table.
 func (c *Choice) String() string {
 	var s strings.Builder
 	s.WriteString(c.Best.String())

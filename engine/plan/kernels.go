@@ -10,39 +10,38 @@ import (
 	"github.com/snug-ml/snug/internal/tiling"
 )
 
-// Kernels is what a card's time depends on besides its rates: how the kernels of
-// engine/cuda divide the work of a node.
+// Kernels describes what a card's time depends on besides its rates: how the kernels of engine/cuda divide
+// the work of a node.
 type Kernels struct {
 	SMs        int         `json:"multiprocessors"`
-	HalfRate   device.Rate `json:"-"`                    // by size, of matmuls of 16-bit operands or in TF32
-	FullRate   device.Rate `json:"-"`                    // the same, of F32 operands
-	RowTraffic float64     `json:"row_bytes_per_second"` // of norms, softmax and the loss
-	Clock      float64     `json:"-"`                    // in Hz, where kernels were counted for the card; else 0
-	// Lower gives the kernels of nodes.
+	HalfRate   device.Rate `json:"-"`                    // by size, for matmuls of 16-bit operands or in TF32
+	FullRate   device.Rate `json:"-"`                    // the same for F32 operands
+	RowTraffic float64     `json:"row_bytes_per_second"` // for norms, softmax and the loss
+	Clock      float64     `json:"-"`                    // in Hz, if kernels were counted for the card; otherwise 0
+	// Lower returns the kernels of nodes.
 	Lower engine.Lower `json:"-"`
 }
 
-// The work of a card's attention. It recomputes the scores in both kernels of its
-// gradient, so that no sum depends on timing.
+// The work of attention on a card. Both kernels of its gradient recompute the scores, so that no sum depends
+// on timing.
 const (
 	gradProducts     = 5 // matmuls that [graph.AttentionGrad] counts
 	gradProductsDone = 7
 )
 
-// cardCost is what the kernels of a node take: the first kernel's work in the parts
-// that overlap, of which the longest decides, that of further kernels in
-// nodeTime.passes.
+// cardCost returns the time of a node's kernels. The work of the first kernel is split into parts that
+// overlap, of which the longest decides; that of further kernels is in nodeTime.passes.
 func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 	t := nodeTime{traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}
 	in, half := n.In, half(n)
-	// Within a kernel the arithmetic of an epilogue follows the product.
+	// Within a kernel, the arithmetic of an epilogue follows the matmul.
 	vector := over(c.FLOPs-c.MatrixFLOPs, s.Vector)
 	switch op := n.Op.(type) {
 	case graph.MatMul:
 		var p tiling.Product
 		p.Batch, p.M, p.N, p.K = op.Dims([]graph.Type{in[0].Type, in[1].Type})
 		t = s.product(p, half, c.Bytes, vector)
-		if in[1].DType().Quantized() { // decoded into the workspace first
+		if in[1].DType().Quantized() { // first decoded into the workspace
 			t = t.then(s.pass(float64(in[1].Type.Bytes())+float64(in[1].Shape().Elems()*in[0].DType().Size()), s.Bandwidth))
 		}
 		if op.SumA {
@@ -59,10 +58,10 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 		t.launch *= 2
 	case graph.LayerNorm, graph.Softmax, graph.SoftmaxGrad, graph.CrossEntropyGrad:
 		t.vector, t.traffic = vector, over(c.Bytes, s.Kernels.RowTraffic)
-	case graph.CrossEntropy: // the largest logit of a row, then its sum
+	case graph.CrossEntropy: // the largest logit of each row, then its sum
 		t.vector, t.traffic = vector, over(c.Bytes+float64(in[0].Type.Bytes()), s.Kernels.RowTraffic)
 		t.launch *= 2
-	case graph.LayerNormGrad: // first the sums of columns, then the rows
+	case graph.LayerNormGrad: // the sums of columns, then the rows
 		t.vector, t.traffic = vector, over(c.Bytes, s.Kernels.RowTraffic)
 		t = t.then(s.pass(float64(in[0].Type.Bytes()+in[1].Type.Bytes()), s.Kernels.RowTraffic))
 		t.launch += 2 * s.Launch
@@ -82,9 +81,8 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 	return t
 }
 
-// shared is the part of [Speed.Seconds] that a node does not take after the node that
-// computes before it: a card updates parameters in a row in one launch, but for those
-// whose step depends on sums over the parameter.
+// shared returns the part of [Speed.Seconds] that a node saves when it runs right after before. A card
+// updates consecutive parameters in one launch, except those whose step depends on sums over the parameter.
 func (s Speed) shared(before, n *graph.Node) float64 {
 	if s.Kernels == nil || before == nil {
 		return 0
@@ -100,19 +98,19 @@ func (s Speed) shared(before, n *graph.Node) float64 {
 	return s.Launch
 }
 
-// then is t with another kernel after it.
+// then returns t with another kernel after it.
 func (t nodeTime) then(pass nodeTime) nodeTime {
 	t.passes += pass.total() - pass.launch
 	t.launch += pass.launch
 	return t
 }
 
-// pass is one kernel that goes over memory.
+// pass returns the time of one kernel that goes over memory.
 func (s Speed) pass(bytes, rate float64) nodeTime {
 	return nodeTime{traffic: over(bytes, rate), launch: s.Launch}
 }
 
-// rate is that of large matmuls.
+// rate returns the rate of large matmuls.
 func (s Speed) rate(half bool) float64 {
 	if half {
 		return s.Half
@@ -120,7 +118,7 @@ func (s Speed) rate(half bool) float64 {
 	return s.Full
 }
 
-// matmulRate is that of a matmul of some FLOPs.
+// matmulRate returns the rate of a matmul of the given FLOPs.
 func (s Speed) matmulRate(half bool, work float64) float64 {
 	if half {
 		return s.Kernels.HalfRate.Of(work, s.Half)
@@ -128,8 +126,8 @@ func (s Speed) matmulRate(half bool, work float64) float64 {
 	return s.Kernels.FullRate.Of(work, s.Full)
 }
 
-// product prices a matmul as engine/cuda cuts it. bytes is its traffic, epilogue the
-// time of the arithmetic that follows in the same kernel.
+// product prices a matmul as engine/cuda tiles it. bytes is its traffic, epilogue the time of the arithmetic
+// that follows in the same kernel.
 func (s Speed) product(p tiling.Product, half bool, bytes, epilogue float64) nodeTime {
 	sms := max(1, s.Kernels.SMs)
 	side := p.Tile(sms)
@@ -146,9 +144,9 @@ func (s Speed) product(p tiling.Product, half bool, bytes, epilogue float64) nod
 	return t
 }
 
-// loss prices the cross-entropy of linear logits, some rows at a time: each chunk's
-// logits are stored in F32 by a product, read twice for the loss, and with the
-// gradient once more for the gradient of the logits and its two products.
+// loss prices the cross-entropy of linear logits, a chunk of rows at a time. A matmul stores the logits of
+// each chunk in F32; the loss reads them twice, and the gradient reads them once more, for the gradient of
+// the logits and its two matmuls.
 func (s Speed) loss(n *graph.Node, chunk int, half, grad, dw bool) (t nodeTime) {
 	x, w := n.In[0].Type, n.In[1].Type
 	rows, width, classes := x.Shape[0], x.Shape[1], w.Shape[0]

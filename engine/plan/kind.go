@@ -6,18 +6,18 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Kind is what a temporary is for.
+// Kind is the purpose of a temporary.
 type Kind uint8
 
 // The kinds of temporaries, in order of printing.
 const (
 	LowWeights Kind = iota // 16-bit copies of weights
-	Gradients              // of weights
+	Gradients              // gradients of weights
 	Saved                  // activations kept for the backward half
-	Rebuilt                // activations computed again
-	Logits                 // and what the loss keeps
-	Staged                 // states of the optimizer that are offloaded
-	Other                  // activations and gradients on their way
+	Rebuilt                // activations that are recomputed
+	Logits                 // logits, and what the loss keeps
+	Staged                 // offloaded states of the optimizer
+	Other                  // short-lived activations and gradients
 	kindCount  = iota
 )
 
@@ -28,15 +28,15 @@ var kindNotes = [kindCount]string{Gradients: "alive at the peak", Saved: "alive 
 
 func (k Kind) String() string { return kindNames[k] }
 
-// MarshalText gives the name.
+// MarshalText returns the name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // kinds classifies the temporaries of one function.
 type kinds struct {
-	gradient, saved, logits []bool // by the ID of the storage's root
+	gradient, saved, logits []bool // indexed by the ID of the storage's root
 }
 
-// root is the value whose storage v uses.
+// root returns the value whose storage v uses.
 func root(v *graph.Value) *graph.Value {
 	for v.Node != nil && graph.IsView(v.Node.Op) {
 		v = v.Node.In[0]
@@ -106,7 +106,7 @@ func (k kinds) of(v *graph.Value) Kind {
 	return Other
 }
 
-// fetchedActivation reports whether v is an activation that was in the host's memory.
+// fetchedActivation reports whether v is an activation that was fetched from the host's memory.
 func fetchedActivation(v *graph.Value) bool {
 	if v.Node == nil {
 		return false
@@ -115,7 +115,7 @@ func fetchedActivation(v *graph.Value) bool {
 	return ok && v.Node.In[0].State.Role == graph.Activation
 }
 
-// lowWeight reports whether v is a 16-bit copy of a weight: made of nothing else.
+// lowWeight reports whether v is a 16-bit copy of a weight, made from nothing else.
 func lowWeight(v *graph.Value) bool {
 	if v.Node == nil || !v.DType().Half() || len(v.Node.In) == 0 {
 		return false
@@ -129,7 +129,7 @@ func lowWeight(v *graph.Value) bool {
 	return true
 }
 
-// label is the operation of n with its layer.
+// label returns the operation of n with its layer.
 func label(n *graph.Node) string {
 	if n.Layer == "" {
 		return n.Op.Name()
@@ -137,8 +137,8 @@ func label(n *graph.Node) string {
 	return n.Layer + "/" + n.Op.Name()
 }
 
-// describe names the operation that made v: of a fused one the instruction, and of one
-// with several results which.
+// describe names the operation that made v: for a fused one, the instruction, and for one with several
+// results, which of them.
 func describe(v *graph.Value) string {
 	if v.Name != "" {
 		return v.Name
@@ -159,7 +159,7 @@ func describe(v *graph.Value) string {
 	return name
 }
 
-// body is what a fused operation does to its elements, or nil.
+// body returns what a fused operation does to its elements, or nil.
 func body(op graph.Op) *graph.Body {
 	switch op := op.(type) {
 	case graph.MatMul:

@@ -16,44 +16,43 @@ type Rung struct {
 	Change   string   `json:"change"` // the keys and their new values
 	Settings Settings `json:"settings"`
 	Total    int64    `json:"planned_total_bytes"`
-	// Saves is how many fewer bytes, and Cost how much more time an update takes
-	// (0.1 is 10 %), than on the last rung that was taken.
+	// Saves is how many bytes it saves, and Cost how much more time an update takes (0.1 is 10 %), compared
+	// with the last rung that was taken.
 	Saves  int64   `json:"saves_bytes"`
 	Cost   float64 `json:"cost"`
 	Update float64 `json:"update_seconds"`
 	Fits   bool    `json:"fits"`
-	// Host is what it takes of main memory for what is offloaded, in bytes, HostShort how much of
-	// that there is not.
+	// Host is the main memory that offloading needs, in bytes, and HostShort how much of that is missing.
 	Host      int64 `json:"host_bytes,omitempty"`
 	HostShort int64 `json:"host_short_bytes,omitempty"`
-	// Taken reports whether the rungs below build on this one: it saves something.
+	// Taken reports whether later rungs build on this one, because it saves memory.
 	Taken bool `json:"taken"`
-	// Instead marks a rung that stands for itself: it is compared with the first.
+	// Instead marks a rung that stands alone and is compared with the first.
 	Instead bool `json:"instead,omitempty"`
 }
 
-// NewRung is a change of settings and what it comes to.
+// NewRung returns the rung of a change of settings, with the figures of its plan.
 func NewRung(change string, s Settings, r *Report) Rung {
 	return Rung{Change: change, Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(), HostShort: r.Host.short()}
 }
 
-// over is the rung with what it saves and costs in comparison with another plan.
+// over returns the rung with what it saves and costs compared with another plan.
 func (r Rung) over(total int64, update float64) Rung {
 	r.Saves, r.Cost = total-r.Total, r.Update/update-1
 	return r
 }
 
-// Over is the rung in place of a whole plan.
+// Over returns the rung as an alternative to a whole plan.
 func (r Rung) Over(asked *Report) Rung {
 	r = r.over(asked.Total, asked.Time.Update)
 	r.Instead = true
 	return r
 }
 
-// change is one way to need less.
+// change is one way to need less memory.
 type change struct {
 	name  func(from, to Settings) string
-	apply func(s Settings) (Settings, bool) // false: nothing left to change
+	apply func(s Settings) (Settings, bool) // false if there is nothing left to change
 }
 
 func recomputeKey(_, to Settings) string {
@@ -91,7 +90,8 @@ func clipKey(_, to Settings) string {
 	return fmt.Sprintf("training.clip_norm: %s", cmp.Or(to.Clip, engine.ClipExact))
 }
 
-// twoPasses finds the norm of gradients before they are computed for the optimizer, wherever they would wait for it.
+// twoPasses computes gradients once more to find their norm first, so that they need not wait in memory for
+// it.
 func (p *Planner) twoPasses(s Settings) (Settings, bool) {
 	if s.Clip != "" || s.Accumulation > 1 || !p.Clips && !s.Precision.LossScaling() {
 		return s, false
@@ -100,7 +100,7 @@ func (p *Planner) twoPasses(s Settings) (Settings, bool) {
 	return s, true
 }
 
-// clipByPrevious takes the norm of the update before, which makes other updates.
+// clipByPrevious uses the norm of the previous update, which changes the updates.
 func (p *Planner) clipByPrevious(s Settings) (Settings, bool) {
 	if s.Clip == engine.ClipPrevious || s.Accumulation > 1 || !p.Clips || s.Precision.LossScaling() {
 		return s, false
@@ -109,21 +109,21 @@ func (p *Planner) clipByPrevious(s Settings) (Settings, bool) {
 	return s, true
 }
 
-// compress keeps arguments in 8 bits, which rounds, so it comes after what does not.
+// compress keeps arguments in 8 bits. This rounds, so it comes after changes that do not.
 func compress(s Settings) (Settings, bool) {
 	was := s.Compress
 	s.Compress = true
 	return s, !was
 }
 
-// narrowGradients keeps gradients in 16 bits, which rounds as well.
+// narrowGradients keeps gradients in 16 bits, which also rounds.
 func narrowGradients(s Settings) (Settings, bool) {
 	was := s.NarrowGradients
 	s.NarrowGradients = true
 	return s, !was
 }
 
-// offload keeps more in main memory: as few activations as it takes to fit, or all.
+// offload keeps more in main memory: all activations, or as few as it takes to fit.
 func (p *Planner) offload(o Offload, all bool) func(Settings) (Settings, bool) {
 	return func(s Settings) (Settings, bool) {
 		if s.Offload.Has(o) || !p.Offload.Has(o) {
@@ -148,8 +148,8 @@ func withRecompute(r pass.Recompute) func(Settings) (Settings, bool) {
 	}
 }
 
-// halve takes the largest proper divisor for the micro-batch: half, mostly. The
-// batch of an update stays.
+// halve reduces the micro-batch to its largest proper divisor, usually half. The batch of an update stays the
+// same.
 func (p *Planner) halve(s Settings) (Settings, bool) {
 	by := leastFactor(s.MicroBatch)
 	if by == 1 || s.MicroBatch/by < p.LeastMicroBatch {
@@ -160,7 +160,7 @@ func (p *Planner) halve(s Settings) (Settings, bool) {
 	return s.divided(), true
 }
 
-// leastFactor is the smallest divisor of n above 1, 1 where there is none.
+// leastFactor returns the smallest divisor of n above 1, or 1 if there is none.
 func leastFactor(n int) int {
 	for d := 2; d <= n/d; d++ {
 		if n%d == 0 {
@@ -170,8 +170,8 @@ func leastFactor(n int) int {
 	return max(n, 1)
 }
 
-// changes are the ladder, the cheapest first; the micro-batch is divided as
-// often as it can be. fits says that s does already.
+// changes returns the ladder, cheapest first. It divides the micro-batch as often as possible. fits says that
+// s already fits.
 func (p *Planner) changes(s Settings, fits bool) []change {
 	chunk := p.Target.LossChunk(s.Precision, p.Classes)
 	list := []change{
@@ -192,9 +192,9 @@ func (p *Planner) changes(s Settings, fits bool) []change {
 		change{clipKey, p.twoPasses}, change{gradientsKey, narrowGradients}, change{compressKey, compress}, change{clipKey, p.clipByPrevious})
 }
 
-// instead are the settings with more in main memory, with gradients that are not kept, or in 16 bits,
-// and with slices in place of smaller micro-batches, the least time first: what normalizes by batch
-// keeps its statistics.
+// instead returns alternatives, fastest first: more in main memory; gradients that are not kept, or kept in
+// 16 bits; and slices rather than smaller micro-batches, so that layers that normalize over the batch keep
+// their statistics.
 func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
 	for _, o := range p.choices(s.Offload) {
 		if to, ok := p.offload(o, fits)(s); ok {
@@ -215,8 +215,8 @@ func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
 	return list
 }
 
-// Ladder climbs from s: each rung keeps the changes of those before it that
-// saved something. The first rung is s itself; the last stand for themselves.
+// Ladder climbs from s: each rung keeps those earlier changes that saved memory. The first rung is s itself;
+// the last ones stand alone.
 func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 	r, err := p.Plan(s)
 	if err != nil {
@@ -229,7 +229,7 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 	for _, c := range p.changes(s, r.Fits) {
 		from := at.Run.Settings
 		if from.Offload.Has(OffloadActivations) && !first.Fits {
-			from.Budget = 0 // as few as it takes after the change
+			from.Budget = 0 // as few as needed after the change
 		}
 		to, ok := c.apply(from)
 		if !ok || slices.ContainsFunc(rungs, func(r Rung) bool { return r.Settings == to }) {
@@ -257,19 +257,19 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		if slices.ContainsFunc(rungs, func(less Rung) bool {
 			return less.Instead && less.Total == r.Total && to == less.Settings.with(to.Offload)
 		}) {
-			continue // what is more in main memory saves nothing more
+			continue // moving more to main memory saves nothing more
 		}
 		rung := NewRung(difference(s, to), to, r).over(first.Total, first.Update)
 		rung.Instead = true
 		rungs = append(rungs, rung)
 		if to.Slices > s.Slices && (r.Fits || r.Total >= first.Total) {
-			break // more parts are not needed, or would save no more
+			break // more parts are not needed, or save nothing more
 		}
 	}
 	return rungs, nil
 }
 
-// FormatLadder is the ladder as a table for people.
+// FormatLadder formats the ladder as a table.
 func FormatLadder(rungs []Rung) string {
 	var s strings.Builder
 	rows := [][]string{{"change", "needs", "saves", "update", "cost", ""}}

@@ -11,39 +11,38 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Least is the minimum that a model needs, counted from its sizes alone:
-// nothing is built, so that it is known at once however large they are. It
-// leaves out what is small, and no plan of the model needs less.
+// Least is the minimum that a model needs. It is computed from sizes alone, without building anything, so it
+// is available at once for any size. It leaves out what is small; no plan of the model needs less.
 type Least []Part
 
-// Part is something that a program holds all at once.
+// Part is something that a program holds as a whole.
 type Part struct {
 	Of Holding
-	// Count is the number of weights, or of bytes of a row of a micro-batch: a
-	// float64, because it may be more than an int64 holds.
+	// Count is the number of weights, or of bytes in a row of a micro-batch. It is a float64 because it may
+	// exceed an int64.
 	Count float64
-	// Each is how many bytes a trained weight takes with its moments, 0: 12; or a frozen
-	// one, 0: 4.
+	// Each is the number of bytes of a trained weight with its moments, by default 12, or of a frozen one, by
+	// default 4.
 	Each float64
-	// Keys are the settings that it grows with, for people.
+	// Keys names the settings that it grows with, for messages.
 	Keys string
 }
 
-// Holding says what a part is held as.
+// Holding says what a part is.
 type Holding int
 
-// The holdings.
+// The kinds of holdings.
 const (
-	Trained Holding = iota // weights with their moments, and with a gradient where it is added up
-	Frozen                 // weights alone
+	Trained Holding = iota // weights with their moments, and a gradient if it is accumulated
+	Frozen                 // only weights
 	EachRow                // bytes for each row of a micro-batch
 )
 
-// offloadedLeast is what a trained weight takes at least on a device that has not got its
-// moments, in bytes: the weight itself in 16 bits.
+// offloadedLeast is the minimum size in bytes of a trained weight on a device that does not hold its moments:
+// the weight itself in 16 bits.
 const offloadedLeast = 2
 
-// bytes of the part in settings s.
+// bytes returns the size of the part in settings s.
 func (p Part) bytes(s Settings) float64 {
 	switch p.Of {
 	case Trained:
@@ -64,13 +63,13 @@ func (p Part) bytes(s Settings) float64 {
 	return float64(s.MicroBatch) * p.Count
 }
 
-// Tokens are the rows of a model that reads length tokens with states of width
-// d: ids in two slots of inputs, and 16-bit states.
+// Tokens returns the rows of a model that reads length tokens and has states of width d: ids in two slots of
+// inputs, and 16-bit states.
 func Tokens(length, d int) Part {
 	return Part{Of: EachRow, Count: engine.Slots*4*float64(length) + 2*size.Float(length, d), Keys: "training.batch_size, data.seq_len or model.d_model"}
 }
 
-// With is the same model where a trained weight takes so many bytes with its moments.
+// With returns the same model with the given bytes per trained weight and its moments.
 func (l Least) With(each float64) Least {
 	l = slices.Clone(l)
 	for i := range l {
@@ -81,7 +80,7 @@ func (l Least) With(each float64) Least {
 	return l
 }
 
-// Bytes is the least that a plan in settings s needs.
+// Bytes returns the minimum that a plan in settings s needs.
 func (l Least) Bytes(s Settings) (n float64) {
 	for _, p := range l {
 		n += p.bytes(s)
@@ -89,12 +88,12 @@ func (l Least) Bytes(s Settings) (n float64) {
 	return n
 }
 
-// hopeless is how many times the capacity the least must be for nothing to be
-// planned: near the capacity, a plan says more than that it does not fit.
+// hopeless is how many times the capacity the minimum must be to refuse without a plan. Nearer to the
+// capacity, a plan tells more than that it does not fit.
 const hopeless = 4
 
-// Check refuses settings that no change of the batch or of the recomputation can
-// make fit, or that are beyond any machine.
+// Check refuses settings that cannot fit with any change of the batch or recomputation, or that exceed any
+// machine.
 func (l Least) Check(s Settings, t Target, leastRows int) error {
 	small := s
 	small.MicroBatch = max(1, leastRows)
@@ -107,14 +106,14 @@ func (l Least) Check(s Settings, t Target, leastRows int) error {
 	return nil
 }
 
-// Hopeless is the refusal of settings whose [Least] is far more than there is.
+// Hopeless refuses settings whose [Least] is far more than the capacity.
 type Hopeless struct {
 	Target   Target   `json:"target"`
 	Settings Settings `json:"settings"`
 	Least    int64    `json:"least_bytes"`
-	// Parameters are those that were counted.
+	// Parameters is the number of parameters counted.
 	Parameters int64 `json:"parameters"`
-	// Lower names the settings that take the most of it: Largest bytes.
+	// Lower names the settings that account for most of it: Largest bytes.
 	Lower   string `json:"lower"`
 	Largest int64  `json:"largest_bytes"`
 }
@@ -134,7 +133,7 @@ func (l Least) refuse(s Settings, t Target) *Hopeless {
 	return h
 }
 
-// whole is x as an int64, clamped to the largest.
+// whole returns x as an int64, clamped to half the maximum.
 func whole(x float64) int64 { return int64(min(x, math.MaxInt64/2)) }
 
 // ExitCode is 3: does not fit.

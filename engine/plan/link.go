@@ -9,17 +9,17 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// Link is what bytes cross between processes: a time to begin with and a rate (the
-// alpha-beta model of communication).
+// Link is a connection that bytes cross between processes: a latency and a rate (the alpha-beta model of
+// communication).
 type Link struct {
 	Name string `json:"name"`
-	// Bandwidth is in bytes a second, each way at once: of a machine's link to the others, or
-	// of a card's to its neighbor.
+	// Bandwidth is the rate in bytes per second, in both directions at once, from a machine to the others or
+	// from a card to its neighbor.
 	Bandwidth float64  `json:"bytes_per_second"`
 	Kind      LinkKind `json:"kind"`
 }
 
-// LinkKind is what a link is made of, which decides how long a hop takes.
+// LinkKind is the technology of a link, which decides the latency of a hop.
 type LinkKind string
 
 // The kinds of links.
@@ -36,30 +36,29 @@ func (l Link) String() string {
 	return fmt.Sprintf("%s (%s)", l.Name, ByteRate(l.Bandwidth))
 }
 
-// Links inside a machine, by generation: that of the card's architecture. Bandwidths are those
-// that NCCL expects of them (src/graph/topo.h, 2.30): PCI_BW of third-generation PCIe with 16
-// lanes, doubled for each generation; SM70_, SM80_ and SM90_NVLINK_BW for each of a card's 6,
-// 12 and 18 links.
+// Links inside a machine, by generation, which follows from the card's architecture. Bandwidths are those
+// that NCCL assumes (src/graph/topo.h, 2.30): PCI_BW for third-generation PCIe with 16 lanes, doubled for
+// each later generation; SM70_, SM80_ and SM90_NVLINK_BW for each of a card's 6, 12 and 18 links.
 var (
 	pcie    = []Link{{"pcie3", 12e9, PCIe}, {"pcie4", 24e9, PCIe}, {"pcie5", 48e9, PCIe}}
 	nvlinks = []Link{{"nvlink2", 6 * 20e9, NVLink}, {"nvlink3", 12 * 20e9, NVLink}, {"nvlink4", 18 * 20.6e9, NVLink}}
 	links   = slices.Concat(pcie, nvlinks)
 )
 
-// networks are the usual links between machines, in ascending order.
+// networks lists common links between machines, in ascending order.
 var networks = []string{"100Mb", "1Gb", "10Gb", "25Gb", "50Gb", "100Gb", "200Gb", "400Gb"}
 
-// rateUnits are bytes a second: b is a bit, B a byte.
+// rateUnits are units in bytes per second: b is a bit, B a byte.
 var rateUnits = []struct {
 	suffix string
 	bytes  float64
 }{{"Mb", 1e6 / 8}, {"Gb", 1e9 / 8}, {"Tb", 1e12 / 8}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}}
 
-// mostRate is more than any link between two machines or cards moves, in bytes a second.
+// mostRate is more than any link between two machines or cards reaches, in bytes per second.
 const mostRate = 1e14
 
-// ParseLink is a link by its name (pcie3, nvlink4), or one between machines by its rate:
-// 25Gb is 25 gigabits a second, 3GB 3 gigabytes.
+// ParseLink returns a link by its name (pcie3, nvlink4), or a link between machines by its rate: 25Gb is 25
+// gigabits per second, 3GB 3 gigabytes per second.
 func ParseLink(text string) (Link, error) {
 	if i := slices.IndexFunc(links, func(l Link) bool { return l.Name == strings.ToLower(text) }); i >= 0 {
 		return links[i], nil
@@ -86,7 +85,7 @@ func ParseLink(text string) (Link, error) {
 	return Link{}, fmt.Errorf("link %q: want one of %s, or a rate such as %s (b: bits, B: bytes a second)", text, join(names), join(networks[2:5]))
 }
 
-// generation is that of the links of a card's architecture.
+// generation returns the generation of the links of a card's architecture.
 func generation(c *device.Card) int {
 	switch {
 	case c.Capability.AtLeast(9, 0):
@@ -97,15 +96,15 @@ func generation(c *device.Card) int {
 	return 0
 }
 
-// HostLink is what connects a card to the main memory of its machine: PCIe of the
-// generation that its architecture came with.
+// HostLink returns the link between a card and the main memory of its machine: PCIe of the generation that
+// its architecture came with.
 func HostLink(c *device.Card) Link { return pcie[generation(c)] }
 
-// nvlinked are the cards whose usual form has NVLink.
+// nvlinked lists the cards whose usual form has NVLink.
 var nvlinked = []string{"V100-16GB", "V100-32GB", "A100-40GB", "A100-80GB", "H100-SXM", "H200"}
 
-// CardLink is what connects the cards of a machine where nothing else is said: NVLink on
-// those whose usual form has it, else PCIe.
+// CardLink returns the default link between the cards of a machine: NVLink if their usual form has it,
+// otherwise PCIe.
 func CardLink(c *device.Card) Link {
 	if slices.Contains(nvlinked, c.Name) {
 		return nvlinks[generation(c)]
@@ -113,7 +112,7 @@ func CardLink(c *device.Card) Link {
 	return HostLink(c)
 }
 
-// faster is the next of the usual links between machines, nil if there is none.
+// faster returns the next faster of the common links between machines, nil if there is none.
 func (l Link) faster() *Link {
 	for _, name := range networks {
 		if n, err := ParseLink(name); err == nil && n.Bandwidth > 1.2*l.Bandwidth {

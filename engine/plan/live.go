@@ -8,19 +8,19 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Live is a temporary at the peak, or Count of them that differ in the number of
-// their layer only: Layer to Last.
+// Live is a temporary at the peak, or Count of them that differ only in the number of their layer, from Layer
+// to Last.
 type Live struct {
 	Value string `json:"value"` // the operation that made it
 	Layer string `json:"layer"`
 	Last  string `json:"last_layer,omitempty"`
 	Count int    `json:"count"`
 	Type  string `json:"type"`
-	Bytes int64  `json:"bytes"` // of one
+	Bytes int64  `json:"bytes"` // of each
 	Kind  Kind   `json:"kind"`
 }
 
-// largest are the first n groups of values, which come largest first.
+// largest returns the first n groups of values, which are sorted by size, largest first.
 func largest(values []*graph.Value, k kinds, n int) []Live {
 	type key struct {
 		value, layer, typ string
@@ -42,8 +42,8 @@ func largest(values []*graph.Value, k kinds, n int) []Live {
 	return all[:min(n, len(all))]
 }
 
-// span joins the paths of the first and last of some layers that differ in a
-// number: "layers.0.mlp" and "layers.23.mlp" are "layers.0-23.mlp".
+// span joins the paths of the first and last of several layers that differ in a number: "layers.0.mlp" and
+// "layers.23.mlp" become "layers.0-23.mlp".
 func span(first, last string) string {
 	a, b := strings.Split(first, "."), strings.Split(last, ".")
 	if len(a) != len(b) {
@@ -63,7 +63,7 @@ func span(first, last string) string {
 	return strings.Join(a, ".")
 }
 
-// unnumbered is the layer path with its numbers left out.
+// unnumbered returns the layer path without its numbers.
 func unnumbered(layer string) string {
 	parts := strings.Split(layer, ".")
 	for i, p := range parts {

@@ -9,24 +9,23 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// crossing follows functions in which states and activations cross between the device and the host
-// while they compute, by the rules by which engine/cuda queues them: a fetch begins where it stands,
-// and what reads it waits; a copy back begins when its operand is computed, and is waited for where
-// it stands.
+// crossing simulates functions whose states and activations cross between device and host during computation,
+// by the rules by which engine/cuda queues them: a fetch starts at its place in the order, and its readers
+// wait for it; a copy back starts once its operand is computed, and is waited for at its place.
 type crossing struct {
 	speed                    Speed
-	used, exposed, optimizer float64 // seconds of an update: the bus is in use, the device waits, it waits in the optimizer's own function
+	used, exposed, optimizer float64 // seconds of an update in which the bus is in use, the device waits, and it waits in the optimizer's own function
 
-	// Of the function that is followed:
+	// State of the current function:
 	at      operation
 	now     float64
-	in, out float64                 // when each way of the bus is free
-	done    map[*graph.Node]float64 // when each node is
-	busy    float64                 // seconds of now in which the device computes
-	ways    [2]float64              // seconds in which each way is in use
+	in, out float64                 // when each direction of the bus becomes free
+	done    map[*graph.Node]float64 // when each node is done
+	busy    float64                 // seconds in which the device computes
+	ways    [2]float64              // seconds in which each direction is in use
 }
 
-// begin is at the first node of a function.
+// begin starts a new function if l belongs to one.
 func (c *crossing) begin(l operation) {
 	if c.at.function != l.function {
 		c.end()
@@ -48,7 +47,7 @@ func (c *crossing) end() {
 	c.ways = [2]float64{}
 }
 
-// transfers reports whether an operation is a copy, and follows it.
+// transfers handles an operation that is a copy, and reports whether it is one.
 func (c *crossing) transfers(l operation) bool {
 	c.begin(l)
 	in, out := graph.Transferred(l.node)
@@ -68,7 +67,7 @@ func (c *crossing) transfers(l operation) bool {
 	return true
 }
 
-// compute follows one that takes some seconds.
+// compute handles an operation that computes for the given seconds.
 func (c *crossing) compute(l operation, seconds float64) {
 	for _, v := range l.node.In {
 		if n := graph.Storage(v).Node; n != nil {
@@ -82,19 +81,19 @@ func (c *crossing) compute(l operation, seconds float64) {
 	c.done[l.node] = c.now
 }
 
-// MainMemory is what a run on a card takes of main memory.
+// MainMemory is the main memory that a run on a card needs.
 type MainMemory struct {
 	Components []Component `json:"components"`
 	Total      int64       `json:"planned_total_bytes"`
-	Capacity   int64       `json:"capacity_bytes"` // 0: unknown
+	Capacity   int64       `json:"capacity_bytes"` // 0 if unknown
 	Fits       bool        `json:"fits"`
-	has        string      // the capacity, for people
+	has        string      // the capacity as messages print it
 }
 
-// driverHost is main memory that a card's driver takes in a process: a stated allowance.
+// driverHost is the assumed main memory that a card's driver takes in a process.
 const driverHost = 256 << 20
 
-// host is the plan of main memory where anything is offloaded to it; nil: nothing is.
+// host plans main memory if anything is offloaded to it, and returns nil otherwise.
 func (r *Report) host(p *engine.Program) *MainMemory {
 	l := &p.Layout
 	if l.Host.Bytes == 0 {
@@ -120,7 +119,7 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 	return h
 }
 
-// hostBytes is what the plan takes of main memory for what is offloaded.
+// hostBytes returns the main memory that the plan needs because of offloading.
 func (r *Report) hostBytes() int64 {
 	if r.Host == nil {
 		return 0
@@ -128,7 +127,7 @@ func (r *Report) hostBytes() int64 {
 	return r.Host.Total
 }
 
-// short is how much more than there is it takes.
+// short returns how much more main memory the plan needs than there is.
 func (h *MainMemory) short() int64 {
 	if h == nil || h.Fits {
 		return 0
@@ -136,7 +135,7 @@ func (h *MainMemory) short() int64 {
 	return h.Total - h.Capacity
 }
 
-// write adds the table for people.
+// write adds the table as text.
 func (h *MainMemory) write(s *strings.Builder) {
 	s.WriteString("\nmain memory of the card's machine\n")
 	var rows [][]string

@@ -9,9 +9,9 @@ import (
 // Offload is what a program keeps in the host's memory instead of the device's.
 type Offload uint8
 
-// What can be there.
+// What can be offloaded.
 const (
-	OffloadOptimizer   Offload = 1 << iota // the optimizer's states
+	OffloadOptimizer   Offload = 1 << iota // the states of the optimizer
 	OffloadActivations                     // activations until the backward half reads them, as few as make the program fit
 	OffloadNothing     Offload = 0
 	OffloadAll                 = OffloadOptimizer | OffloadActivations
@@ -21,10 +21,10 @@ var offloadNames = map[Offload]string{OffloadNothing: "none", OffloadOptimizer: 
 
 func (o Offload) String() string { return offloadNames[o] }
 
-// MarshalText gives the name.
+// MarshalText returns the name.
 func (o Offload) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads the name.
+// UnmarshalText parses the name.
 func (o *Offload) UnmarshalText(name []byte) error {
 	x, ok := ParseOffload(string(name))
 	if !ok {
@@ -34,7 +34,7 @@ func (o *Offload) UnmarshalText(name []byte) error {
 	return nil
 }
 
-// ParseOffload is what training.offload names; false: nothing, or the planner decides.
+// ParseOffload parses training.offload. It returns false for a name that is no Offload, such as auto.
 func ParseOffload(name string) (Offload, bool) {
 	for o, n := range offloadNames {
 		if n == name {
@@ -47,7 +47,7 @@ func ParseOffload(name string) (Offload, bool) {
 // Has reports whether all of w is in the host's memory.
 func (o Offload) Has(w Offload) bool { return o&w == w }
 
-// choices are what the planner may keep in main memory beside from, the least first.
+// choices returns what the planner may keep in main memory in addition to from, least first.
 func (p *Planner) choices(from Offload) (list []Offload) {
 	for o := from + 1; o <= OffloadAll; o++ {
 		if o.Has(from) && p.Offload.Has(o) {
@@ -57,8 +57,8 @@ func (p *Planner) choices(from Offload) (list []Offload) {
 	return list
 }
 
-// auto is the fastest that fits of the least recomputation, with all on the card and, where that is
-// left to the planner, with what may be in main memory.
+// auto returns the fastest plan that fits: the one with the least recomputation and everything on the card
+// or, if the planner may decide that, one that uses main memory.
 func (p *Planner) auto(s Settings) (*planned, error) {
 	best, err := p.recomputed(s)
 	if err != nil || !p.AutoOffload || best.report.Fits && best.report.Run.Settings.Recompute == pass.RecomputeNone {
@@ -74,7 +74,8 @@ func (p *Planner) auto(s Settings) (*planned, error) {
 	return best, nil
 }
 
-// or is d, or e where that fits and d does not, is faster, or needs less where neither fits.
+// or returns e if it fits and d does not, if both fit and it is faster, or if neither fits and it needs less;
+// otherwise d.
 func (d *planned) or(e *planned) *planned {
 	switch a, b := d.report, e.report; {
 	case a.Fits != b.Fits:
@@ -87,12 +88,12 @@ func (d *planned) or(e *planned) *planned {
 	return d
 }
 
-// little is the share of an update that copies may be waited for before more recomputation is tried
+// little is the share of an update that may be spent waiting for copies before more recomputation is tried
 // instead.
 const little = 0.005
 
-// recomputedAway is the fastest that fits of all recipes with activations in main memory. With more
-// recomputation fewer of them have to be there.
+// recomputedAway returns the fastest plan that fits of all recipes with activations in main memory. More
+// recomputation needs fewer of them there.
 func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
 	for r := pass.RecomputeNone; r <= pass.RecomputeFull; r++ {
 		s.Recompute = r
@@ -101,14 +102,14 @@ func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
 			return nil, err
 		}
 		if d.room() <= 0 {
-			return d, nil // what is kept from update to update does not fit alone
+			return d, nil // what is kept between updates alone does not fit
 		}
 		if best == nil {
 			best = d
 		}
 		best = best.or(d)
 		if t := best.report.Time; best.report.Fits && t.Exposed < little*t.Update {
-			break // what computes more again is slower
+			break // recomputing even more is slower
 		}
 	}
 	if s.Recompute = pass.RecomputeSlices; !best.report.Fits && s.MicroBatch > 1 {
@@ -121,7 +122,7 @@ func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
 	return best, nil
 }
 
-// away keeps as few activations in main memory as make the program fit, none where it does without.
+// away keeps as few activations in main memory as make the program fit, or none if it fits without.
 func (p *Planner) away(s Settings) (*planned, error) {
 	here := s
 	here.Offload &^= OffloadActivations
@@ -143,7 +144,7 @@ func (p *Planner) away(s Settings) (*planned, error) {
 		if d, err = p.plan(s); err != nil || d.report.onDevice() || d.report.Total == last {
 			return d, err
 		}
-		// Packing needs more than what is alive, by an amount that changes with each schedule.
+		// Packing needs more than the sum of what is live, by an amount that changes with each schedule.
 		s.Budget -= max(d.report.Total-d.report.Capacity, room/32)
 	}
 	s.Budget = allAway
@@ -154,5 +155,5 @@ func (p *Planner) away(s Settings) (*planned, error) {
 	return d.or(all), nil
 }
 
-// allAway is a budget that no program keeps: all activations that can be are in main memory.
+// allAway is a budget that no program meets, so that all possible activations go to main memory.
 const allAway = 1

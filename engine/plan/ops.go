@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 )
 
-// OpRow is what an operation of a program is predicted to take in an update.
+// OpRow is the predicted time of an operation of a program in an update.
 type OpRow struct {
 	Op       string  `json:"op"`
 	Runs     float64 `json:"runs"`
@@ -18,8 +18,7 @@ type OpRow struct {
 	Pipes
 }
 
-// Ops prices the operations of an update, the longest first. shapes keeps operations on
-// different shapes apart.
+// Ops prices the operations of an update, longest first. shapes lists different shapes separately.
 func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 	by := map[string]*OpRow{}
 	names := &Profile{Shapes: shapes}
@@ -54,7 +53,7 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 	return rows
 }
 
-// FormatOps is the table of operations for people.
+// FormatOps formats operations as a table.
 func FormatOps(list []OpRow) string {
 	rows := [][]string{{"operation", "runs", "roofline", "kernels", "tensor", "power", "arithmetic", "shared", "memory", "launch", "limit"}}
 	var all OpRow

@@ -8,9 +8,9 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
-// Pipes is what the units of a card take for an operation by the instructions that the
-// interpreter counted in its kernels (package counts), in seconds: how long each would be
-// busy, and Total, in which the units of a phase overlap and phases do not.
+// Pipes is the time, in seconds, that the units of a card need for an operation, by the instructions that the
+// interpreter counted in its kernels (package counts). Each field is how long one unit would be busy; in
+// Total, the units of a phase overlap and phases do not.
 type Pipes struct {
 	Tensor  float64 `json:"tensor_seconds"`
 	FP32    float64 `json:"fp32_seconds"`
@@ -18,20 +18,20 @@ type Pipes struct {
 	Integer float64 `json:"integer_seconds"`
 	XU      float64 `json:"xu_seconds"`
 	Issue   float64 `json:"issue_seconds"`
-	Shared  float64 `json:"shared_memory_seconds"` // with the sectors that come through the same path
+	Shared  float64 `json:"shared_memory_seconds"` // including the sectors that use the same path
 	L2      float64 `json:"l2_seconds"`
-	Latency float64 `json:"latency_seconds"` // that resident blocks do not hide for one another
+	Latency float64 `json:"latency_seconds"` // latency that resident blocks do not hide for one another
 	Memory  float64 `json:"memory_seconds"`
-	Power   float64 `json:"power_seconds"` // of matmuls at the rate that the card's power allows
+	Power   float64 `json:"power_seconds"` // time of matmuls at the rate that the card's power allows
 	Launch  float64 `json:"launch_seconds"`
 	Total   float64 `json:"seconds"`
-	// Counted is how much of Total was counted; the rest is as the roofline has it.
+	// Counted is the part of Total that was counted; the rest comes from the roofline.
 	Counted float64 `json:"counted_seconds"`
-	// Launches is how many kernels it is.
+	// Launches is the number of kernels.
 	Launches float64 `json:"launches"`
 }
 
-// pipeNames are in the order of Pipes.units.
+// pipeNames has the order of Pipes.units.
 var pipeNames = [...]string{"tensor", "fp32", "fp64", "integer", "xu", "issue", "shared memory", "L2", "latency", "memory", "power", "launch"}
 
 func (p *Pipes) units() [12]*float64 {
@@ -50,13 +50,13 @@ func (p Pipes) Limit() string {
 	return pipeNames[best]
 }
 
-// multiplies reports whether matmuls decide.
+// multiplies reports whether matmuls are the limit.
 func (p Pipes) multiplies() bool {
 	limit := p.Limit()
 	return limit == "tensor" || limit == "power"
 }
 
-// add adds what runs so many times.
+// add adds something that runs the given number of times.
 func (p *Pipes) add(o Pipes, times float64) {
 	to, from := p.units(), o.units()
 	for i := range to {
@@ -67,19 +67,17 @@ func (p *Pipes) add(o Pipes, times float64) {
 	p.Launches += times * o.Launches
 }
 
-// What a multiprocessor of compute capability 7.5 does in a clock. Instructions are of a
-// warp: four schedulers issue one each, to 64 lanes of float32, 64 of integers, 16 of
-// the rest, 2 of float64, and tensor cores that take two clocks for an m16n8k8. Shared
-// memory and what loads and stores move share a path of 64 bytes (Jia et al. 2019,
-// arXiv:1903.07486, measure 59 of them, and 1,270 GB/s of a T4's L2).
+// The work per clock of a multiprocessor of compute capability 7.5. Instructions are per warp: four
+// schedulers issue one each, to 64 lanes for float32, 64 for integers, 16 for the rest, 2 for float64, and to
+// tensor cores that take two clocks for an m16n8k8. Shared memory shares a path of 64 bytes with loads and
+// stores (Jia et al. 2019, arXiv:1903.07486, measured 59 of them, and 1,270 GB/s for a T4's L2).
 const (
 	clocksTensor, clocksLanes, clocksFP64, clocksXU, clocksIssue = 2, 0.5, 16, 2, 0.25
 	clocksWavefront, clocksSector                                = 2, 0.5
 	clocksSectorL2                                               = 32. / 20
 )
 
-// Pipes prices a node by what was counted. On cards without counts it is as the roofline
-// has it.
+// Pipes prices a node by what was counted, or by the roofline on cards without counts.
 func (s Speed) Pipes(n *graph.Node) (p Pipes) {
 	if graph.IsView(n.Op) {
 		return p
@@ -93,7 +91,7 @@ func (s Speed) Pipes(n *graph.Node) (p Pipes) {
 	return s.uncounted(n, 0)
 }
 
-// uncounted is what a node takes by the roofline, less what it has in common with another.
+// uncounted returns the roofline time of a node, less what it shares with another.
 func (s Speed) uncounted(n *graph.Node, shared float64) Pipes {
 	t := s.cost(n, n.Cost())
 	t.launch -= shared
@@ -104,7 +102,7 @@ func (s Speed) uncounted(n *graph.Node, shared float64) Pipes {
 	return p
 }
 
-// lower gives the launches of nodes in a row, where all of their work was counted.
+// lower returns the launches of consecutive nodes, if all of their work was counted.
 func (s Speed) lower(nodes []*graph.Node) (list []engine.Launch, ok bool) {
 	if s.Kernels == nil || s.Kernels.Clock == 0 || s.Kernels.Lower == nil {
 		return nil, false
@@ -121,8 +119,8 @@ func (s Speed) lower(nodes []*graph.Node) (list []engine.Launch, ok bool) {
 	return list, true
 }
 
-// phases are the parts of a kernel that follow each other, each with units that overlap:
-// the main loop, then what becomes of a tile.
+// phases returns the consecutive parts of a kernel, each with units that overlap: the main loop, then the
+// rest of each tile.
 func phases(l engine.Launch) (main, ends []counts.Units) {
 	tiled := false
 	for _, u := range l.Work {
@@ -141,19 +139,18 @@ func phases(l engine.Launch) (main, ends []counts.Units) {
 	return main, ends
 }
 
-// Launched prices a kernel. A multiprocessor takes as long as the pipe that is busy longest, or
-// as its blocks take by themselves, so many of them at a time: few resident warps do not hide
-// their latencies (Volkov 2016, "Understanding Latency Hiding on GPUs": throughput is
-// the least of occupancy over latency and the peak). No kernel is faster than memory, or
-// than the matmuls that the card's power allows.
+// Launched prices a kernel. A multiprocessor takes as long as its busiest pipe, or as its blocks take one
+// after another at its occupancy: a few resident warps do not hide their latencies (Volkov 2016,
+// "Understanding Latency Hiding on GPUs": throughput is the lesser of occupancy over latency and the peak).
+// No kernel is faster than memory, or than the matmuls that the card's power allows.
 func (s Speed) Launched(l engine.Launch) (p Pipes) {
-	most := float64((l.Blocks + s.Kernels.SMs - 1) / s.Kernels.SMs) // blocks of a multiprocessor, which ends last
+	most := float64((l.Blocks + s.Kernels.SMs - 1) / s.Kernels.SMs) // blocks of the multiprocessor that ends last
 	perSM := most / float64(l.Blocks) / s.Kernels.Clock
 	var busy float64
 	var all counts.Work
 	main, ends := phases(l)
 	for _, units := range [...][]counts.Units{main, ends} {
-		w, _ := counts.Sum(units) // known: see lower
+		w, _ := counts.Sum(units) // the error was checked in lower
 		all = all.Plus(1, w)
 		q := Pipes{
 			Tensor: clocksTensor * w.Tensor, FP32: clocksLanes * w.FP32, FP64: clocksFP64 * w.FP64, Integer: clocksLanes * w.Integer, XU: clocksXU * w.XU,
@@ -161,7 +158,7 @@ func (s Speed) Launched(l engine.Launch) (p Pipes) {
 		}
 		longest := 0.
 		for _, u := range q.units() {
-			*u = max(0, *u*perSM) // the sum of units may be a little off
+			*u = max(0, *u*perSM) // the sum of units may be slightly off
 			longest = max(longest, *u)
 		}
 		busy += longest

@@ -1,20 +1,18 @@
-// Package plan says what a program needs before it runs: its memory, component
-// by component, and its time, on a card that need not be present.
+// Package plan predicts what a program needs before it runs: its memory, component by component, and its
+// time, also on a card that is not present.
 //
-// It promises:
+// It guarantees:
 //
-//   - The arena's components add up to the program's arena to the byte, and what
-//     is outside the arena is measured, given by the caller or marked as an
-//     estimate ([New]).
-//   - A rung of the ladder is a program that was compiled, never a rule of thumb
-//     ([Planner.Ladder]), and what does not fit is refused with numbers ([DoesNotFit]).
-//   - Settings found by [Planner.Fit] fit; no candidate that it looked at both fits and
-//     is predicted faster.
+//   - The arena's components add up to the program's arena to the byte. What is outside the arena is measured,
+//     given by the caller or marked as an estimate ([New]).
+//   - Every rung of the ladder is a program that was compiled, never a rule of thumb ([Planner.Ladder]), and what
+//     does not fit is refused with numbers ([DoesNotFit]).
+//   - Settings found by [Planner.Fit] fit, and no other candidate that it tried both fits and is predicted to be
+//     faster.
 //
-// The time model is a roofline ([Speed]), with what kernels do one after the other
-// added up on a card ([Kernels]): it ranks settings and is printed next to the
-// measured time, never instead of it. Of a card it gives a range ([Slow]), because
-// none has been measured.
+// The time model is a roofline ([Speed]); on a card, work that kernels do one after another is added up
+// ([Kernels]). It ranks settings, and is printed next to measured times but never instead of them. For a card
+// it is a range ([Slow]), because no card has been measured.
 package plan
 
 import (
@@ -27,27 +25,27 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Run is what a plan needs to know of a run besides its program.
+// Run is what a plan needs to know about a run besides its program.
 type Run struct {
 	Settings Settings `json:"settings"`
-	// Tokens of a micro-batch; 0 when it holds examples of another kind.
+	// Tokens is the number of tokens in a micro-batch; 0 if it holds other examples.
 	Tokens int64 `json:"micro_batch_tokens,omitempty"`
-	// Workspace is what the kernels need in addition to the arena, in bytes: on the CPU
+	// Workspace is the memory that kernels need outside the arena, in bytes; on the CPU,
 	// [engine.Program.Workspace].
 	Workspace int64 `json:"workspace_bytes,omitempty"`
-	// Staging is what a save holds of states that changed before it was written, Data the window of
-	// mapped training data, and Heap what the garbage-collected heap holds once the
-	// data is open, in bytes of main memory: part of a plan for the CPU.
+	// Staging is the memory in which a save keeps states that changed before they were written, Data the
+	// window of mapped training data, and Heap the garbage-collected heap once the data is open. They are
+	// bytes of main memory, part of a plan for the CPU.
 	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
 	Data    int64 `json:"mapped_data_bytes,omitempty"`
 	Heap    int64 `json:"heap_bytes,omitempty"`
-	// Ranks is the number of processes that share the micro-batches; 0: one.
+	// Ranks is the number of processes that share the micro-batches; 0 means one.
 	Ranks int `json:"ranks,omitempty"`
-	// Exchange is what a rank of several keeps of gradients besides its own, in main
-	// memory on every device, or Room on its card.
+	// Exchange is the main memory that one of several ranks needs, on any device, for gradients besides its
+	// own. Room is what it needs for them on its card.
 	Exchange int64 `json:"gradient_exchange_bytes,omitempty"`
 	Room     int64 `json:"gradient_room_bytes,omitempty"`
-	// MPI means that the gradients cross by an MPI library, which has memory of its own.
+	// MPI says that an MPI library, which needs memory of its own, exchanges the gradients.
 	MPI bool `json:"mpi,omitempty"`
 }
 
@@ -56,32 +54,31 @@ type Report struct {
 	Target   Target `json:"target"`
 	Speed    Speed  `json:"speed"`
 	Run      Run    `json:"run"`
-	Function string `json:"peak_function"` // whose temporaries decide the arena
+	Function string `json:"peak_function"` // the function whose temporaries decide the arena
 
 	Parameters int64    `json:"parameters"`
 	Trained    int64    `json:"parameters_trained"`
 	Untrained  []string `json:"parameters_without_gradient,omitempty"`
 
-	// Components in the order of printing: those of the arena first.
+	// Components are in the order of printing, with those of the arena first.
 	Components []Component `json:"components"`
 	Arena      int64       `json:"arena_bytes"`
 	Total      int64       `json:"planned_total_bytes"`
-	Capacity   int64       `json:"capacity_bytes"` // of the target; 0: unknown
+	Capacity   int64       `json:"capacity_bytes"` // of the target; 0 if unknown
 	Fits       bool        `json:"fits"`
 
-	// Host is what a card's run takes of main memory where anything is offloaded to it; nil: nothing is.
+	// Host is the main memory that a run on a card needs if anything is offloaded to it; otherwise nil.
 	Host *MainMemory `json:"host,omitempty"`
 
-	// Largest are the ten largest temporaries at the peak (those that differ in
-	// the number of their layer only count as one), PeakAt the operation that runs
-	// there.
+	// Largest lists the ten largest temporaries at the peak; those that differ only in the number of their
+	// layer count as one. PeakAt is the operation that runs at the peak.
 	Largest []Live `json:"largest_at_peak"`
 	PeakAt  string `json:"peak_at"`
-	// Blocks is what each block of the model keeps for its backward half.
+	// Blocks lists what each block of the model keeps for its backward half.
 	Blocks []Block `json:"blocks,omitempty"`
 
 	Time Timing `json:"time"`
-	// Scaling is what the processes of a run make of it; nil: nobody asked.
+	// Scaling predicts the plan with several processes; nil if that was not requested.
 	Scaling *Scaling `json:"scaling,omitempty"`
 }
 
@@ -96,18 +93,17 @@ type Component struct {
 	Note     string `json:"note,omitempty"`
 }
 
-// GoRuntime is what the process holds outside the arena on the CPU: the
-// binary's pages, the buffers of a run, stacks. It is a stated allowance, not a
-// measurement of the run.
+// GoRuntime is the assumed memory of the process outside the arena on the CPU: pages of the binary, buffers
+// of a run, stacks. It is not measured.
 const GoRuntime = 56 << 20
 
-// NCCL is what NVIDIA's library takes of a card for its own buffers: a stated allowance. It depends on the
-// cards, what connects them, and NCCL_BUFFSIZE.
+// NCCL is the assumed memory of a card that NVIDIA's library takes for its own buffers. The real size depends
+// on the cards, the links between them, and NCCL_BUFFSIZE.
 const NCCL = 256 << 20
 
-// MPI is what an MPI library takes of main memory for itself: a stated allowance. On one machine, Open MPI
-// 4.1 and 5.0 and MPICH 4.0 and 5.0 took 13 to 22 MiB with 2 to 8 processes (docs/many-processes.md); the
-// drivers of fast networks may take more.
+// MPI is the assumed main memory that an MPI library takes for itself. On one machine, Open MPI 4.1 and 5.0
+// and MPICH 4.0 and 5.0 took 13 to 22 MiB with 2 to 8 processes (docs/many-processes.md); the drivers of fast
+// networks may take more.
 const MPI = 24 << 20
 
 // New plans the program for the target.
@@ -137,17 +133,17 @@ func New(p *engine.Program, t Target, r Run) *Report {
 // onDevice reports whether what is on the target itself fits.
 func (r *Report) onDevice() bool { return r.Capacity == 0 || r.Total <= r.Capacity }
 
-// room is what the capacity leaves for the arena.
+// room returns what the capacity leaves for the arena.
 func (r *Report) room() int64 { return r.Capacity - (r.Total - r.Arena) }
 
-// add appends a component that takes room.
+// add appends a component unless it is empty.
 func (r *Report) add(c Component) {
 	if c.Bytes != 0 {
 		r.Components = append(r.Components, c)
 	}
 }
 
-// roles are the components of the arena's states, in order of printing.
+// roles lists the components of the arena's states, in the order of printing.
 var roles = [...]struct {
 	role graph.Role
 	name string
@@ -214,7 +210,7 @@ func (r *Report) temporaries(p *engine.Program) {
 	}
 }
 
-// mpi is the allowance for the library of a run.
+// mpi returns the assumed memory of the run's MPI library.
 func (r *Report) mpi() int64 {
 	if r.Run.MPI {
 		return MPI
@@ -222,7 +218,7 @@ func (r *Report) mpi() int64 {
 	return 0
 }
 
-// outside adds what the process or the card needs in addition to the arena.
+// outside adds what the process or the card needs outside the arena.
 func (r *Report) outside() {
 	r.add(Component{Name: "kernel workspace", Bytes: r.Run.Workspace})
 	if c := r.Target.Card; c != nil {

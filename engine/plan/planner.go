@@ -9,45 +9,44 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Planner plans settings of one model for one target, each by compiling it; it
-// remembers the reports, and the programs made last. It is not safe for concurrent use.
+// Planner plans settings of one model for one target by compiling them. It remembers all reports, and the
+// latest programs. It is not safe for concurrent use.
 type Planner struct {
 	Compile Compile
 	Target  Target
-	// Facts completes the run of a program: tokens, workspace, staging. Nil: there
-	// is nothing to add to the settings.
+	// Facts completes the Run of a program: tokens, workspace, staging. If it is nil, the settings are all
+	// there is.
 	Facts func(p *engine.Program, s Settings) (Run, error)
-	// LeastMicroBatch is the smallest micro-batch that the model trains with; 0: 1.
+	// LeastMicroBatch is the smallest micro-batch that the model can be trained with; 0 means 1.
 	LeastMicroBatch int
-	// Least is the minimum that the model needs; empty: nothing is known.
+	// Least is the minimum that the model needs; empty if unknown.
 	Least Least
-	// Offload is what may be kept in main memory. AutoOffload lets the planner decide what is, where
-	// [pass.RecomputeAuto] does not fit without or is slower.
+	// Offload is what may be kept in main memory. AutoOffload lets the planner decide what is, if
+	// [pass.RecomputeAuto] without offloading does not fit or is slower.
 	Offload     Offload
 	AutoOffload bool
 	// Clips says that gradients are clipped by their norm.
 	Clips bool
-	// Classes is the width of the logits that the loss cuts in chunks of rows.
+	// Classes is the width of the logits that the loss splits into chunks of rows.
 	Classes int
 
 	done   map[Settings]*planned
-	recent []*planned // that have their programs
-	// Compiled counts the programs made.
+	recent []*planned // plans that still have their programs
+	// Compiled counts the programs compiled.
 	Compiled int
 }
 
-// keptPrograms is how many programs a planner keeps: they take more memory than all reports.
+// keptPrograms is how many programs a planner keeps, because each takes more memory than all reports.
 const keptPrograms = 3
 
 type planned struct {
-	program *engine.Program // nil: it was made long ago
+	program *engine.Program // nil if it was dropped
 	report  *Report
-	layout  engine.Layout // but for the places of tensors
+	layout  engine.Layout // without the places of tensors
 }
 
-// Plan is the report of settings. [pass.RecomputeAuto] and
-// [OffloadActivations] without a budget get what the target leaves for temporaries; the report's settings say how much
-// that was.
+// Plan returns the report of settings. [pass.RecomputeAuto] and [OffloadActivations] without a budget get
+// what the target leaves for temporaries; the settings in the report contain that budget.
 func (p *Planner) Plan(s Settings) (*Report, error) {
 	d, err := p.plan(s)
 	if err != nil {
@@ -56,7 +55,7 @@ func (p *Planner) Plan(s Settings) (*Report, error) {
 	return d.report, nil
 }
 
-// Program is the program of settings.
+// Program returns the program of settings.
 func (p *Planner) Program(s Settings) (*engine.Program, error) {
 	d, err := p.plan(s)
 	if err != nil {
@@ -80,7 +79,7 @@ func (p *Planner) compile(s Settings) (*engine.Program, error) {
 	return program, nil
 }
 
-// keep keeps the program of d in place of an older one.
+// keep keeps the program of d, replacing an older one.
 func (p *Planner) keep(d *planned) {
 	p.recent = append(p.recent, d)
 	if len(p.recent) > keptPrograms {
@@ -145,16 +144,15 @@ func (p *Planner) make(s Settings) (*planned, error) {
 	return d, nil
 }
 
-// room is what the target leaves for temporaries.
+// room returns what the target leaves for temporaries.
 func (d *planned) room() int64 {
 	return d.report.Capacity - (d.report.Total - d.layout.Temps.Bytes)
 }
 
-// recomputed finds the least recomputation that fits. The budget is what the same
-// program without recomputation leaves for temporaries; if packing needs more
-// than the sum of what is live, it is lowered by that much. When no budget does, one
-// recipe for all blocks is tried, and last slices. The answer where nothing fits is the
-// most slices, or the full recomputation of every block where slices save nothing.
+// recomputed finds the least recomputation that fits. The budget is what the same program without
+// recomputation leaves for temporaries, lowered as needed if packing needs more than the sum of what is live.
+// If no budget fits, one recipe for all blocks is tried, and finally slices. If nothing fits, it returns the
+// most slices, or full recomputation of every block if slices save nothing.
 func (p *Planner) recomputed(s Settings) (*planned, error) {
 	if s.Offload.Has(OffloadActivations) {
 		return p.recomputedAway(s)
@@ -188,7 +186,7 @@ func (p *Planner) recomputed(s Settings) (*planned, error) {
 	s.Recompute, s.Slices = pass.RecomputeSlices, parts
 	few, err := p.plan(s)
 	if err != nil || few.report.Total >= full.report.Total {
-		return full, err // more of them would save no more
+		return full, err // more slices save nothing more
 	}
 	for _, s.Recompute = range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide} {
 		if d, err = p.plan(s); err != nil || d.report.Fits {
@@ -202,17 +200,17 @@ func (p *Planner) recomputed(s Settings) (*planned, error) {
 	return p.plan(s)
 }
 
-// MostSlices bounds the parts of a micro-batch: the program has the operations of each, and its
-// compilation takes as long.
+// MostSlices limits the parts of a micro-batch, because the program and its compile time grow with every
+// part.
 const MostSlices = 256
 
-// mostSlices is in how many parts a micro-batch can be cut.
+// mostSlices returns the largest number of parts that a micro-batch can be divided into.
 func mostSlices(microBatch int) int {
 	d := divisors(microBatch, 1, MostSlices)
 	return d[len(d)-1]
 }
 
-// slices cuts the micro-batch in as few parts as fit, or in as many as there can be.
+// slices divides the micro-batch into as few parts as fit, or as many as possible if nothing fits.
 func (p *Planner) slices(s Settings) (*planned, error) {
 	s.Slices = mostSlices(s.MicroBatch)
 	parts := divisors(s.MicroBatch, min(2, s.Slices), s.Slices)
@@ -220,7 +218,7 @@ func (p *Planner) slices(s Settings) (*planned, error) {
 	if err != nil || !best.report.Fits {
 		return best, err
 	}
-	lo, hi := 0, len(parts)-1 // hi fits; what is before lo does not
+	lo, hi := 0, len(parts)-1 // hi fits; everything before lo does not
 	for lo < hi {
 		mid := (lo + hi) / 2
 		s.Slices = parts[mid]

@@ -13,14 +13,14 @@ import (
 
 // Profile compares the time model with the runs that its observer watches.
 type Profile struct {
-	// Shapes keeps operations on different shapes apart.
+	// Shapes lists operations on different shapes separately.
 	Shapes bool
 
 	took map[*graph.Node]time.Duration
 	runs map[*graph.Node]int
 }
 
-// Observer watches runs for p.
+// Observer returns an observer that records runs in p.
 func (p *Profile) Observer() *engine.Observer {
 	return &engine.Observer{After: func(n *graph.Node, took time.Duration) bool {
 		p.add(n, took)
@@ -28,7 +28,7 @@ func (p *Profile) Observer() *engine.Observer {
 	}}
 }
 
-// Run runs functions n times, each node timed, and returns how long that took.
+// Run runs functions n times with every node timed, and returns how long that took.
 func (p *Profile) Run(e *engine.Executable, fns []string, n int) (time.Duration, error) {
 	e.Observe(p.Observer())
 	defer e.Observe(nil)
@@ -62,7 +62,7 @@ type ProfileRow struct {
 	Measured    float64 `json:"measured_seconds"`
 }
 
-// Rows sums up by operation, the longest first.
+// Rows sums up by operation, longest first.
 func (p *Profile) Rows(s Speed) []ProfileRow {
 	by := map[string]*ProfileRow{}
 	for n, d := range p.took {
@@ -89,7 +89,7 @@ func (p *Profile) Rows(s Speed) []ProfileRow {
 	return rows
 }
 
-// name is the row that n belongs to.
+// name returns the row that n belongs to.
 func (p *Profile) name(n *graph.Node) string {
 	s := n.Op.Name()
 	if !p.Shapes {
@@ -126,7 +126,7 @@ func (p *Profile) name(n *graph.Node) string {
 	return s
 }
 
-// Table is the comparison for people.
+// Table formats the comparison as a table.
 func (p *Profile) Table(s Speed) string {
 	rows := [][]string{{"operation", "runs", "predicted", "measured", "ratio", "matmuls at", "memory at"}}
 	var total ProfileRow

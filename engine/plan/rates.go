@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Rates is how fast this machine's processor works, as [Calibrate] measured it
-// with the executor that will train.
+// Rates are the speeds of this machine's processor, as [Calibrate] measured them with the executor that will
+// train.
 type Rates struct {
 	F32           float64       `json:"f32"` // FLOP/s of matmuls, by the format of the operands
 	BF16          float64       `json:"bf16"`
@@ -19,16 +19,15 @@ type Rates struct {
 	AttentionBF16 float64       `json:"attention_bf16"`
 	Vector        float64       `json:"vector"`    // FLOP/s of elementwise arithmetic in the cache
 	Bandwidth     float64       `json:"bandwidth"` // bytes/s of arrays larger than the cache
-	Launch        time.Duration `json:"launch_ns"` // of any node
+	Launch        time.Duration `json:"launch_ns"` // overhead of any node
 	Workers       int           `json:"workers"`
-	// Measurements is how many measurements these are the best of.
+	// Measurements is the number of measurements that these are the best of.
 	Measurements int `json:"measurements"`
 }
 
-// In is the speed of training in precision p. The peak is the highest rate of
-// matmuls that was seen: what a processor could do beyond that is not known.
-// A format that it has no multiplication for is computed in fp32, whose rate is
-// the peak then.
+// In returns the speed of training in precision p. The peak is the highest matmul rate seen; what else a
+// processor could reach is unknown. A format that the processor cannot multiply is computed in fp32, and the
+// peak is then that of fp32.
 func (r Rates) In(p device.Precision) Speed {
 	s := Speed{Half: r.F32, Full: r.F32, Vector: r.Vector, Bandwidth: r.Bandwidth, Launch: r.Launch.Seconds()}
 	attention, peak := r.Attention, device.FP32
@@ -50,8 +49,8 @@ func (r Rates) In(p device.Precision) Speed {
 	return s
 }
 
-// Best is the better of two measurements in everything: rates are lowered by
-// whatever else the machine was doing.
+// Best returns the better of two measurements for every rate, because any other load on the machine lowers
+// rates.
 func (r Rates) Best(o Rates) Rates {
 	a, b := r.rates(), o.rates()
 	for i, v := range a {
@@ -65,8 +64,7 @@ func (r Rates) Best(o Rates) Rates {
 	return r
 }
 
-// Beaten are the rates of a processor that was seen to compute matmuls at the given
-// rate while training in precision p.
+// Beaten returns the rates of a processor that reached the given matmul rate while training in precision p.
 func (r Rates) Beaten(p device.Precision, rate float64) Rates {
 	own := &r.F32
 	switch p {
@@ -81,16 +79,16 @@ func (r Rates) Beaten(p device.Precision, rate float64) Rates {
 	return r
 }
 
-// Valid reports whether these can be rates of a processor.
+// Valid reports whether these are plausible rates of a processor.
 func (r Rates) Valid() bool {
 	return r.Workers > 0 && r.Measurements > 0 && r.Launch > 0 && r.Launch < time.Second &&
 		!slices.ContainsFunc(r.rates(), func(v *float64) bool { return !possible(*v) })
 }
 
-// rates are the figures of which more is better.
+// rates returns the figures for which higher is better.
 func (r *Rates) rates() []*float64 {
 	return []*float64{&r.F32, &r.BF16, &r.F16, &r.Attention, &r.AttentionBF16, &r.Vector, &r.Bandwidth}
 }
 
-// possible bounds a rate by what no processor reaches.
+// possible reports whether a rate is below what any processor could reach.
 func possible(rate float64) bool { return rate > 0 && rate < 1e16 }

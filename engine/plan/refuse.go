@@ -12,21 +12,19 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// DoesNotFit is the refusal to run a plan that needs more than there is.
+// DoesNotFit refuses to run a plan that needs more than there is.
 type DoesNotFit struct {
 	Report *Report `json:"report"`
 	Ladder []Rung  `json:"ladder"`
-	// Smallest is the smallest change that fits, nil if none of the ladder does.
+	// Smallest is the smallest change that fits, nil if no rung of the ladder does.
 	Smallest *Rung `json:"smallest_change,omitempty"`
-	// Cards are the cards of the table with the least memory that the plan as
-	// asked, and the last rung of the ladder, would fit; empty if none.
+	// CardAsAsked and CardAtLeast are the cards of the table with the least memory that fit the plan as asked
+	// and the last rung of the ladder; empty if none.
 	CardAsAsked string `json:"card_as_asked,omitempty"`
 	CardAtLeast string `json:"card_at_least,omitempty"`
-	// Static is what the program keeps from update to update: weights, gradient
-	// accumulators, moments.
+	// Static is what the program keeps between updates: weights, gradient accumulators, moments.
 	Static int64 `json:"static_bytes"`
-	// Tried is how many settings a search tried, this being the one that needs the
-	// least; 0: no search.
+	// Tried is how many settings a search tried, of which this one needs the least; 0 if there was no search.
 	Tried int `json:"settings_tried,omitempty"`
 }
 
@@ -74,7 +72,7 @@ func (e *DoesNotFit) Error() string {
 	return s.String()
 }
 
-// others are changes of the model, beside the smallest change, that fit.
+// others returns the changes of the model that fit, except the smallest change.
 func (e *DoesNotFit) others() (changes []string) {
 	for _, r := range e.Ladder {
 		if r.Instead && r.Fits && r.Change != e.Smallest.Change {
@@ -84,18 +82,17 @@ func (e *DoesNotFit) others() (changes []string) {
 	return changes
 }
 
-// Details is the refusal with the ladder, for people.
+// Details returns the refusal with the ladder as text.
 func (e *DoesNotFit) Details() string {
 	return e.Error() + "\n\nwhat each change would save and cost\n" + FormatLadder(e.Ladder)
 }
 
-// best is the rung with the least need.
+// best returns the rung that needs the least.
 func (e *DoesNotFit) best() Rung {
 	return slices.MinFunc(e.Ladder, func(a, b Rung) int { return cmp.Compare(a.Total, b.Total) })
 }
 
-// Check plans s and returns the report; err is a *[DoesNotFit] if it does not
-// fit.
+// Check plans s and returns the report; err is a *[DoesNotFit] if it does not fit.
 func (p *Planner) Check(s Settings) (*Report, error) {
 	d, err := p.plan(s)
 	if err != nil {
@@ -108,7 +105,7 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 	e := &DoesNotFit{Report: r, Static: d.layout.States.Bytes}
 	from := r.Run.Settings
 	if from.Recompute == pass.RecomputeAuto {
-		// Auto has done what recomputation can.
+		// RecomputeAuto has already tried all that recomputation can do.
 		from.Recompute, from.Budget = pass.RecomputeFull, 0
 	}
 	if e.Ladder, err = p.Ladder(from); err != nil {
@@ -123,7 +120,7 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 			if e.Smallest, err = p.shrink(r, e.Ladder[i]); err != nil {
 				return nil, err
 			}
-			for _, rung := range e.Ladder { // alone it may cost less than what it is the last of
+			for _, rung := range e.Ladder { // a change alone may cost less than the rungs up to it
 				if rung.Instead && rung.Settings.Offload != from.Offload && rung.Fits && rung.Update < e.Smallest.Update {
 					e.Smallest = &rung
 				}
@@ -143,8 +140,8 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 	return r, e
 }
 
-// asAsked is a change with what it comes to where the recomputation, which it leaves alone, is the
-// planner's to choose: less than that of the plan that does not fit, most likely.
+// asAsked returns a change with its new figures if the planner chooses the recomputation, which the change
+// does not touch: most likely less than in the plan that does not fit.
 func (p *Planner) asAsked(change *Rung, asked *Report) (*Rung, error) {
 	s := change.Settings
 	if s.Recompute != asked.Run.Settings.Recompute || s.Slices != asked.Run.Settings.Slices {
@@ -160,8 +157,7 @@ func (p *Planner) asAsked(change *Rung, asked *Report) (*Rung, error) {
 	return &chosen, nil
 }
 
-// shrink drops from a rung that fits the changes that it does not need, the most
-// expensive first.
+// shrink drops those changes from a rung that fits without them, most expensive first.
 func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
@@ -211,7 +207,7 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	return &least, nil
 }
 
-// difference names the keys in which two settings differ, with the new values.
+// difference names the keys in which two settings differ, with their new values.
 func difference(from, to Settings) string {
 	var keys []string
 	if from.Precision != to.Precision {
@@ -241,14 +237,14 @@ func difference(from, to Settings) string {
 	return join(keys)
 }
 
-// contextOf is what a plan for a card reserves for its context.
+// contextOf returns what a plan for a card reserves for its context.
 func contextOf(c *device.Card) int64 {
 	bytes, _ := c.Context()
 	return bytes
 }
 
-// smallestCard is the card with the least memory that holds total bytes and
-// computes in the plan's precision, or "".
+// smallestCard returns the card with the least memory that holds total bytes and computes in the plan's
+// precision, or "".
 func smallestCard(r *Report, total int64) string {
 	best := (*device.Card)(nil)
 	for _, c := range device.Cards() {

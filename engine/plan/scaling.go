@@ -5,74 +5,74 @@ import (
 	"math"
 )
 
-// Cluster is how the processes of a run are spread over machines, and what connects them.
+// Cluster describes how the processes of a run are spread over machines, and how they are connected.
 type Cluster struct {
 	PerNode int `json:"processes_per_machine"`
 	Nodes   int `json:"machines"`
-	// Net is between machines; nil: there is one. Local is between the cards of a machine
-	// and Host between a card and main memory; nil: processors compute.
+	// Net is the link between machines; nil if there is only one. Local is the link between the cards of a
+	// machine, and Host the one between a card and main memory; nil if processors compute.
 	Net   *Link `json:"link,omitempty"`
 	Local *Link `json:"card_link,omitempty"`
 	Host  *Link `json:"host_link,omitempty"`
-	// Old means cards before compute capability 8.0, for which NCCL expects longer hops.
+	// Old marks cards before compute capability 8.0, for which NCCL assumes longer hops.
 	Old bool `json:"-"`
 }
 
-// World is the number of processes.
+// World returns the number of processes.
 func (c Cluster) World() int { return c.PerNode * c.Nodes }
 
-// Work is what an update is without other processes.
+// Work is the work of an update, without the exchange with other processes.
 type Work struct {
-	Micro        float64 // seconds of a micro-batch, both halves
+	Micro        float64 // seconds for a micro-batch, both halves
 	Optimizer    float64 // seconds
-	MicroBatches int     // of an update, whoever computes them
-	Buckets      []int64 // bytes of gradients that are exchanged at a time
-	// Memory is the bandwidth of main memory in bytes a second.
+	MicroBatches int     // per update, over all processes
+	Buckets      []int64 // bytes of gradients exchanged at a time
+	// Memory is the bandwidth of main memory in bytes per second.
 	Memory float64
-	// Scatter and Gather are the bytes on the wire for a byte of gradients: of a round of
-	// micro-batches, and of spreading the result. Sharded divides the optimizer.
+	// Scatter and Gather are the bytes sent per byte of gradients: in each round of micro-batches, and to
+	// spread the result. Sharded divides the optimizer among processes.
 	Scatter, Gather float64
 	Sharded         bool
-	// Fast means that each process adds up its own micro-batches, and sums are exchanged alone, Tree that it
-	// does so in main memory, as a tree.
+	// Fast means that each process adds up its own micro-batches, and only the sums are exchanged. Tree means
+	// that it adds them up in main memory, as a tree.
 	Fast, Tree bool
-	// Reached is the share of Micro's and Optimizer's speed that the other end of a card's range
-	// has, see [CardReached]; 0: there is no range.
+	// Reached is the share of the speed of Micro and Optimizer at the slow end of a card's range, see
+	// [CardReached]; 0 if there is no range.
 	Reached float64
 }
 
-// Of a network's rate, processes reach at most what Ethernet's frames leave of it (1448
-// bytes of 1538), and at least what the slowest of the public runs in docs/scaling.md did.
+// The shares of a network's rate that processes reach: at most what Ethernet frames leave of it (1448 bytes
+// of 1538), and at least what the slowest public run in docs/scaling.md reached.
 const (
 	NetBest  = .94
 	NetLeast = .58
 )
 
-// What one process sends and receives at once by TCP, in bytes a second: at least what a
-// ring between two processes of snug moved on a machine of two cores (docs/scaling.md); at most
-// twice that, a stated assumption for processors with cores to spare.
+// The bytes per second that one process sends and receives at once by TCP. The lower bound is what a ring
+// between two processes of snug moved on a machine with two cores (docs/scaling.md); the upper bound, twice
+// that, is an assumption for processors with cores to spare.
 const (
 	tcpLeast = 1.2e9
 	tcpBest  = 2 * tcpLeast
 )
 
-// The seconds that a call of all processes takes besides its bytes: on a machine as measured with
-// small messages, between machines a stated assumption for Ethernet.
+// The latency of a call of all processes, in seconds: measured with small messages on one machine, and
+// assumed for Ethernet between machines.
 const (
 	callLocal = 25e-6
 	callNet   = 100e-6
 )
 
-// HostMemory is the bandwidth assumed of the main memory next to a card, in bytes a
-// second, for one process that copies and adds.
+// HostMemory is the assumed bandwidth of the main memory next to a card, in bytes per second, for one process
+// that copies and adds.
 const HostMemory = 10e9
 
-// conditions are one end of what is not known.
+// conditions are one end of the range of the unknowns.
 type conditions struct {
 	compute float64 // share of the predicted speed
 	net     float64 // share of the network's rate
-	tcp     float64 // bytes a second of a process
-	overlap bool    // all of the exchange hides that can
+	tcp     float64 // bytes per second for each process
+	overlap bool    // the exchange overlaps with computing as far as possible
 }
 
 var (
@@ -80,22 +80,22 @@ var (
 	slowest = conditions{compute: 1, net: NetLeast, tcp: tcpLeast}
 )
 
-// UpdateTime is where the time of an update goes, in seconds.
+// UpdateTime breaks down the time of an update, in seconds.
 type UpdateTime struct {
-	Compute   float64 `json:"compute_seconds"` // of micro-batches, each process its part
-	Uneven    float64 `json:"uneven_seconds"`  // waiting for those that have one more
+	Compute   float64 `json:"compute_seconds"` // micro-batches, each process its part
+	Uneven    float64 `json:"uneven_seconds"`  // waiting for processes with one more micro-batch
 	Optimizer float64 `json:"optimizer_seconds"`
-	Wire      float64 `json:"wire_seconds"` // bytes between processes, as far as it is waited for
+	Wire      float64 `json:"wire_seconds"` // waiting for bytes between processes
 	Copies    float64 `json:"copies_seconds"`
 	Update    float64 `json:"update_seconds"`
-	// Efficiency is the speed of the processes over that of as many that compute alone.
+	// Efficiency is the speed of the processes relative to as many that compute alone.
 	Efficiency float64 `json:"efficiency"`
 }
 
-// rounds are the micro-batches that the busiest process computes.
+// rounds returns the number of micro-batches of the busiest process.
 func (c Cluster) rounds(w Work) int { return (w.MicroBatches + c.World() - 1) / c.World() }
 
-// exchanges are how often a process sends its gradients in an update.
+// exchanges returns how often a process sends its gradients in an update.
 func (c Cluster) exchanges(w Work) float64 {
 	if w.Fast || w.Tree {
 		return 1
@@ -103,14 +103,14 @@ func (c Cluster) exchanges(w Work) float64 {
 	return float64(c.rounds(w))
 }
 
-// Sends is what a process sends in an update in snug's exchange: (M+1)(N-1)/N of the
-// gradients, with M exchanges, in the format that goes over the wire.
+// Sends returns the bytes that a process sends in an update with snug's exchange: (M+1)(N-1)/N of the
+// gradients for M exchanges, in the format on the wire.
 func (c Cluster) Sends(w Work) float64 {
 	n := float64(c.World())
 	return (c.exchanges(w)*w.Scatter + w.Gather) * (n - 1) / n * total(w.Buckets)
 }
 
-// Carries is what the link of a machine carries of that, each way.
+// Carries returns the part of them that crosses the link of a machine, in each direction.
 func (c Cluster) Carries(w Work) float64 {
 	n, g := float64(c.World()), float64(c.PerNode)
 	return (c.exchanges(w)*w.Scatter + w.Gather) * g * (n - g) / n * total(w.Buckets)
@@ -123,7 +123,7 @@ func total(bytes []int64) (sum float64) {
 	return sum
 }
 
-// begin is an update without an exchange.
+// begin returns an update without an exchange.
 func (c Cluster) begin(w Work, k conditions) UpdateTime {
 	micro, n := w.Micro/k.compute, float64(c.World())
 	t := UpdateTime{Compute: float64(w.MicroBatches) / n * micro, Optimizer: w.Optimizer / k.compute}
@@ -134,7 +134,7 @@ func (c Cluster) begin(w Work, k conditions) UpdateTime {
 	return t
 }
 
-// end adds up.
+// end adds up the parts.
 func (c Cluster) end(t UpdateTime, w Work, k conditions) UpdateTime {
 	t.Update = t.Compute + t.Uneven + t.Optimizer + t.Wire + t.Copies
 	alone := (float64(w.MicroBatches)*w.Micro + w.Optimizer) / k.compute
@@ -142,9 +142,9 @@ func (c Cluster) end(t UpdateTime, w Work, k conditions) UpdateTime {
 	return t
 }
 
-// mesh is an update with snug's own exchange: every round, each process sends all others their
-// shards of every bucket by TCP and adds up its own; after the last it sends the sums to
-// all. A round hides behind the next, and the last behind its backward half.
+// mesh returns an update with snug's own exchange. In each round, every process sends all others their shards
+// of every bucket by TCP and adds up its own; after the last round it sends the sums to all. A round overlaps
+// with the next one, and the last with its own backward half.
 func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 	t := c.begin(w, k)
 	exchanges := c.exchanges(w)
@@ -155,7 +155,8 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 		end := scatter.and(gather)
 		t.Wire = (exchanges-1)*c.waited(scatter, micro, k) +
 			max(c.waited(end, backward*micro, k), c.between(last, w.Scatter+w.Gather, k).took)
-		// All agree to begin, and compare losses at the end. Otherwise they agree by the exchange.
+		// All processes agree to begin, and compare losses at the end. Rounds without an exchange need a call
+		// each to agree.
 		calls := 2.
 		if w.Fast || w.Tree {
 			calls += float64(c.rounds(w) - 1)
@@ -163,9 +164,9 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 		t.Wire += calls * c.call()
 	}
 	s := total(w.Buckets)
-	const copied, added, cleared = 2, 3, 1 // bytes of memory traffic for a byte of gradients
+	const copied, added, cleared = 2, 3, 1 // bytes of memory traffic per byte of gradients
 	t.Copies = over(s*(exchanges*(copied+added+cleared+copied)+2*copied), w.Memory)
-	taken := exchanges // gradients of so many micro-batches are taken
+	taken := exchanges // the number of micro-batches whose gradients are copied
 	if w.Tree {
 		taken = float64(c.rounds(w))
 		t.Copies += over(s*((taken-1)*(copied+cleared)+taken*added), w.Memory)
@@ -176,13 +177,13 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 	return c.end(t, w, k)
 }
 
-// transfer is what bytes between processes take, in seconds, and how much of that processors
-// are busy with.
+// transfer is the time of a transfer between processes, in seconds, and the part of it that keeps processors
+// busy.
 type transfer struct{ took, busy float64 }
 
 func (t transfer) and(u transfer) transfer { return transfer{t.took + u.took, t.busy + u.busy} }
 
-// call is what a call of all processes takes besides its bytes.
+// call returns the latency of a call of all processes.
 func (c Cluster) call() float64 {
 	if c.Net != nil {
 		return callNet
@@ -190,8 +191,8 @@ func (c Cluster) call() float64 {
 	return callLocal
 }
 
-// between is a transfer of (N-1)/N of buckets from each process, with so many bytes on the wire
-// for each of theirs.
+// between returns the transfer of (N-1)/N of the buckets from each process, with wire bytes sent for each
+// byte.
 func (c Cluster) between(buckets []int64, wire float64, k conditions) transfer {
 	n, g, s := float64(c.World()), float64(c.PerNode), total(buckets)*wire
 	t := transfer{busy: s * (n - 1) / n / k.tcp}
@@ -203,8 +204,8 @@ func (c Cluster) between(buckets []int64, wire float64, k conditions) transfer {
 	return t
 }
 
-// waited is what a process waits for a transfer behind which it computes for a time. At worst
-// nothing else is done by a processor that is busy with it, which may compute or feed a card.
+// waited returns how long a process waits for a transfer while it has work for the given seconds. At worst, a
+// processor busy with the transfer does nothing else, such as computing or feeding a card.
 func (c Cluster) waited(t transfer, behind float64, k conditions) float64 {
 	if k.overlap {
 		return max(0, t.took-behind)
@@ -212,13 +213,12 @@ func (c Cluster) waited(t transfer, behind float64, k conditions) float64 {
 	return t.busy + max(0, t.took-t.busy-behind)
 }
 
-// NCCL's constants (src/graph/tuning.cc, 2.30), in seconds: what a collective takes to begin
-// with and for each hop, by algorithm and protocol, and the share of the bandwidth that a
-// protocol reaches.
+// NCCL's constants (src/graph/tuning.cc, 2.30), in seconds: the startup time of a collective and the time per
+// hop, by algorithm and protocol, and the share of the bandwidth that a protocol reaches.
 type ncclProtocol struct {
 	base, nvlink, pcie, net float64
 	share                   float64
-	// plateau multiplies the latency between machines, on cards before 8.0 and after.
+	// plateau multiplies the latency between machines, on cards before 8.0 and later ones.
 	plateau [2]float64
 }
 
@@ -233,21 +233,21 @@ var (
 	}
 )
 
-// AllReduce is how long NCCL would take for the sum of so many bytes over all cards: the
-// best of its rings and trees. share is what is reached of the network's rate.
+// AllReduce returns how long NCCL would take to sum the given bytes over all cards, by the better of its
+// rings and trees. share is the share of the network's rate that is reached.
 func (c Cluster) AllReduce(bytes, share float64) float64 {
 	n, g, nodes := float64(c.World()), float64(c.PerNode), float64(c.Nodes)
 	if n < 2 {
 		return 0
 	}
-	ring, tree := math.Inf(1), math.Inf(1) // bytes a second
+	ring, tree := math.Inf(1), math.Inf(1) // bytes per second
 	if c.PerNode > 1 {
 		ring, tree = c.Local.Bandwidth, c.Local.Bandwidth
 	}
 	if c.Net != nil {
 		net := c.Net.Bandwidth * share
 		ring = min(ring, net)
-		if c.Nodes == 2 { // each machine is the root of one of two trees and a leaf of the other
+		if c.Nodes == 2 { // each machine is the root of one of the two trees and a leaf of the other
 			net *= 2
 		}
 		tree = min(tree, net)
@@ -279,12 +279,11 @@ func (c Cluster) AllReduce(bytes, share float64) float64 {
 	return best
 }
 
-// backward is the share of a micro-batch's time that its backward half takes: two of three
-// matmuls.
+// backward is the share of a micro-batch's time spent in its backward half: two of three matmuls.
 const backward = 2. / 3
 
-// nccl is an update in which cards sum their gradients after the last of their micro-batches,
-// bucket by bucket. At best all but the last bucket hides behind the backward half.
+// nccl returns an update in which cards sum their gradients after their last micro-batch, bucket by bucket.
+// At best, all but the last bucket overlap with the backward half.
 func (c Cluster) nccl(w Work, k conditions) UpdateTime {
 	t := c.begin(w, k)
 	var all, last float64
@@ -299,21 +298,20 @@ func (c Cluster) nccl(w Work, k conditions) UpdateTime {
 	return c.end(t, w, k)
 }
 
-// Engine is an update as one way to exchange gradients would make it. The ends differ in
-// what is not known: how fast a card computes, what is reached of a network's rate, and how
-// much of the exchange hides.
+// Engine predicts an update with one way to exchange gradients. The two ends differ in what is unknown: how
+// fast a card computes, what share of a network's rate is reached, and how much of the exchange overlaps.
 type Engine struct {
 	Name string `json:"engine"`
-	// Best and Least are the ends of the range of the time.
+	// Best and Least are the ends of the time range.
 	Best  UpdateTime `json:"best"`
 	Least UpdateTime `json:"least"`
-	// EfficiencyLeast and EfficiencyBest are the ends of that range: the faster the cards,
-	// the more the exchange weighs.
+	// EfficiencyLeast and EfficiencyBest are the ends of the efficiency range. The faster the cards, the more
+	// the exchange weighs.
 	EfficiencyLeast float64 `json:"efficiency_least"`
 	EfficiencyBest  float64 `json:"efficiency_best"`
 }
 
-// ranged is an engine at both ends.
+// ranged returns an engine with both ends.
 func ranged(name string, w Work, at func(Work, conditions) UpdateTime) Engine {
 	e := Engine{Name: name, Best: at(w, fastest), Least: at(w, slowest)}
 	e.EfficiencyLeast, e.EfficiencyBest = e.Least.Efficiency, e.Best.Efficiency
@@ -326,13 +324,13 @@ func ranged(name string, w Work, at func(Work, conditions) UpdateTime) Engine {
 	return e
 }
 
-// Mesh is snug's own exchange.
+// Mesh predicts snug's own exchange.
 func (c Cluster) Mesh(w Work) Engine { return ranged("snug (TCP, main memory)", w, c.mesh) }
 
-// NCCL is that from card to card, where each rank adds up its own micro-batches.
+// NCCL predicts the exchange from card to card, where each rank adds up its own micro-batches.
 func (c Cluster) NCCL(w Work) Engine { return ranged("NCCL (fast sums)", w, c.nccl) }
 
-// reached is the share of the best end that the other end of a card's range has.
+// reached returns the speed at the slow end of a card's range as a share of the best.
 func (r *Report) reached() float64 {
 	if r.Time.Slow == nil {
 		return 0
@@ -340,37 +338,38 @@ func (r *Report) reached() float64 {
 	return CardReached(r.Run.Settings.Precision)
 }
 
-// Scaling is what several processes make of a plan.
+// Scaling predicts a plan with several processes.
 type Scaling struct {
 	Cluster
 	GradientBytes int64 `json:"gradient_bytes"`
 	Rounds        int   `json:"rounds"` // micro-batches of the busiest process
 	Fast          bool  `json:"fast,omitempty"`
 	Tree          bool  `json:"tree,omitempty"`
-	// Exchange is the memory that a process needs for it, Room how much of that is on its card, Sends what it
-	// sends in an update, Carries what the link of a machine carries each way.
+	// Exchange is the memory that a process needs for the exchange, and Room the part of it on its card.
+	// Sends is what a process sends in an update, and Carries what the link of a machine carries in each
+	// direction.
 	Exchange int64    `json:"gradient_exchange_bytes"`
 	Room     int64    `json:"gradient_room_bytes,omitempty"`
 	Sends    int64    `json:"rank_sends_bytes"`
 	Carries  int64    `json:"link_carries_bytes,omitempty"`
 	Engines  []Engine `json:"engines"`
-	// Units are tokens (examples) of an update.
+	// Units is the number of tokens (examples) in an update.
 	Units int64  `json:"units"`
 	Unit  string `json:"unit"`
-	// Waits says where processes wait, Helps what would change that.
+	// Waits says what processes wait for, and Helps what would reduce that.
 	Waits string `json:"waits"`
 	Helps []Help `json:"helps,omitempty"`
 	Note  string `json:"note"`
 }
 
-// Help is a change and the efficiency that it leads to, by snug's own exchange.
+// Help is a change and the efficiency that it would reach with snug's own exchange.
 type Help struct {
 	Change          string  `json:"change"`
 	EfficiencyLeast float64 `json:"efficiency_least"`
 	EfficiencyBest  float64 `json:"efficiency_best"`
 }
 
-// Scale predicts what the processes of a cluster make of the plan r of one of them.
+// Scale predicts the plan r of a single process for the processes of a cluster.
 func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
 	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Tree: w.Tree, Exchange: r.Run.Exchange + r.Run.Room, Room: r.Run.Room,
 		Sends: int64(c.Sends(w)), Unit: unit, Note: Unmeasured}
@@ -390,8 +389,8 @@ func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
 	return s
 }
 
-// Work is the plan's, as processes share it; buckets are those in which gradients are
-// exchanged, and wire are the bytes sent for a byte of them.
+// Work returns the work of the plan when ranks processes share it. buckets are the units in which gradients
+// are exchanged, and wire is the number of bytes sent per byte of gradients.
 func (r *Report) Work(buckets []int64, wire float64, ranks int) Work {
 	w := Work{Optimizer: r.Time.Optimizer, MicroBatches: max(1, r.Run.Settings.Accumulation), Buckets: buckets,
 		Scatter: wire, Gather: wire, Memory: HostMemory, Reached: r.reached()}
@@ -402,7 +401,7 @@ func (r *Report) Work(buckets []int64, wire float64, ranks int) Work {
 	return w
 }
 
-// causes are what processes wait for.
+// causes lists what processes wait for.
 var causes = []struct {
 	text string
 	of   func(UpdateTime) float64
@@ -412,7 +411,7 @@ var causes = []struct {
 	{"processes that have one micro-batch more", func(t UpdateTime) float64 { return t.Uneven }},
 }
 
-// waits says what processes wait for most, and which part of an update that is.
+// waits says what processes wait for most, and what share of an update that takes.
 func (e Engine) waits() string {
 	most := causes[0]
 	for _, x := range causes[1:] {
@@ -427,7 +426,7 @@ func (e Engine) waits() string {
 	return fmt.Sprintf("most for %s: %s of an update", most.text, between(percent, min(best, least), max(best, least)))
 }
 
-// helps are changes that make processes wait less.
+// helps returns changes that make processes wait less.
 func (c Cluster) helps(w Work) []Help {
 	if c.World() < 2 {
 		return nil

@@ -18,7 +18,7 @@ func (c Cluster) String() string {
 	return s
 }
 
-// String is the prediction as text for people.
+// String returns the prediction as text.
 func (s *Scaling) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", s.Cluster)

@@ -10,18 +10,17 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Settings are what the planner may choose. They are comparable: a compile is
-// done once for each.
+// Settings are what the planner may choose. They are comparable, so that each is compiled only once.
 type Settings struct {
 	MicroBatch   int            `json:"batch_size"`
 	Accumulation int            `json:"gradient_accumulation_steps"`
 	Recompute    pass.Recompute `json:"gradient_checkpointing"`
-	Budget       int64          `json:"recompute_budget_bytes,omitempty"` // of temporaries, for pass.RecomputeAuto and OffloadActivations; 0: what the target leaves
-	// Slices is in how many parts of a micro-batch pass.RecomputeSlices computes a block;
-	// 0: as few as fit.
+	Budget       int64          `json:"recompute_budget_bytes,omitempty"` // for temporaries, with pass.RecomputeAuto or OffloadActivations; 0 means what the target leaves
+	// Slices is the number of parts of a micro-batch in which pass.RecomputeSlices computes a block; 0 means
+	// as few as fit.
 	Slices    int              `json:"checkpoint_slices,omitempty"`
 	Precision device.Precision `json:"mixed_precision"`
-	// CEChunk is how many rows of logits the loss holds at a time; 0: all.
+	// CEChunk is the number of rows of logits that the loss holds at a time; 0 means all.
 	CEChunk int `json:"ce_chunk"`
 	// Offload is what is kept in the host's memory.
 	Offload Offload `json:"offload,omitempty"`
@@ -29,14 +28,14 @@ type Settings struct {
 	Compress bool `json:"activations_int8,omitempty"`
 	// NarrowGradients keeps gradients of matrices in 16 bits.
 	NarrowGradients bool `json:"gradients_bf16,omitempty"`
-	// Clip is the norm by which gradients are clipped; empty: engine.ClipExact.
+	// Clip is the norm that gradients are clipped by; empty means engine.ClipExact.
 	Clip engine.ClipNorm `json:"clip_norm,omitempty"`
 }
 
-// Compile makes the program for settings.
+// Compile compiles the program for settings.
 type Compile func(Settings) (*engine.Program, error)
 
-// Effective is the batch of an update.
+// Effective returns the batch of an update.
 func (s Settings) Effective() int { return s.MicroBatch * max(1, s.Accumulation) }
 
 func (s Settings) String() string {
@@ -68,7 +67,7 @@ func (s Settings) String() string {
 	return t
 }
 
-// without are the settings with some of what is in main memory on the device.
+// without returns the settings with some of the offloaded data back on the device.
 func (s Settings) without(o Offload) Settings {
 	if s.Offload &^= o; o.Has(OffloadActivations) {
 		s.Budget = 0
@@ -76,13 +75,13 @@ func (s Settings) without(o Offload) Settings {
 	return s
 }
 
-// with are the settings with so much in main memory, all else being equal.
+// with returns the same settings with o in main memory.
 func (s Settings) with(o Offload) Settings {
 	s.Offload = o
 	return s
 }
 
-// divided are the settings with no more slices than divide the micro-batch.
+// divided returns the settings with slices reduced until they divide the micro-batch.
 func (s Settings) divided() Settings {
 	for s.Slices > 1 && s.MicroBatch%s.Slices != 0 {
 		s.Slices--
@@ -90,8 +89,8 @@ func (s Settings) divided() Settings {
 	return s
 }
 
-// ComputeDType is the type that a program of a precision computes in: of TF32, float32
-// whose matmuls round their factors.
+// ComputeDType returns the type that programs of a precision compute in; for TF32 that is float32, whose
+// matmuls round their factors.
 func ComputeDType(p device.Precision) graph.DType {
 	switch p {
 	case device.BF16:
@@ -102,6 +101,6 @@ func ComputeDType(p device.Precision) graph.DType {
 	return graph.F32
 }
 
-// TF32 reports whether the matmuls of a precision round float32 factors to TF32. Those that
-// stay float32 under BF16 or FP16 do not: they were left there to be exact.
+// TF32 reports whether matmuls in a precision round float32 factors to TF32. Matmuls that stay float32 under
+// BF16 or FP16 do not, because they stay float32 to be exact.
 func TF32(p device.Precision) bool { return p == device.TF32 }

@@ -10,39 +10,37 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Speed is how fast a device works. A node takes the longest of its matmuls,
-// its other arithmetic and its memory traffic, and Launch besides (the roofline
-// of Williams, Waterman and Patterson 2009). On a card, what kernels do one after
-// the other is added up ([Kernels]).
+// Speed is how fast a device works. A node takes Launch plus the longest of its matmuls, its other arithmetic
+// and its memory traffic (the roofline of Williams, Waterman and Patterson 2009). On a card, what kernels do
+// one after another is added up ([Kernels]).
 type Speed struct {
 	Half      float64 `json:"half_flops"`         // FLOP/s of large matmuls of 16-bit operands, or of those rounded to TF32
 	Full      float64 `json:"full_flops"`         // FLOP/s of large matmuls of F32 operands
-	Attention float64 `json:"attention_share"`    // of those, what attention reaches; 0: all
-	Vector    float64 `json:"vector_flops"`       // FLOP/s of elementwise arithmetic; 0: never what decides
-	Bandwidth float64 `json:"bytes_per_second"`   // of arrays larger than any cache
-	Launch    float64 `json:"launch_seconds"`     // of any node
+	Attention float64 `json:"attention_share"`    // the share of these that attention reaches; 0 means all
+	Vector    float64 `json:"vector_flops"`       // FLOP/s of elementwise arithmetic; 0 if it never decides
+	Bandwidth float64 `json:"bytes_per_second"`   // for arrays larger than any cache
+	Launch    float64 `json:"launch_seconds"`     // overhead of any node
 	HostIn    float64 `json:"host_in,omitempty"`  // bytes/s of copies from page-locked main memory to the device
-	HostOut   float64 `json:"host_out,omitempty"` // and back; both ways at once
-	Peak      float64 `json:"peak_flops"`         // what the share of peak (MFU) refers to
-	PeakName  string  `json:"peak"`               // what that is: "measured bf16 peak"
-	Source    string  `json:"source,omitempty"`   // where the figures come from
-	// Kernels is what only cards have; nil: a processor.
+	HostOut   float64 `json:"host_out,omitempty"` // and back; both directions at once
+	Peak      float64 `json:"peak_flops"`         // reference for the share of peak (MFU)
+	PeakName  string  `json:"peak"`               // its name: "measured bf16 peak"
+	Source    string  `json:"source,omitempty"`   // source of the figures
+	// Kernels is set only for cards; nil for a processor.
 	Kernels *Kernels `json:"kernels,omitempty"`
 }
 
-// GPULaunch is the time between two kernels that a captured graph launches one after the
-// other, in seconds, by the best public figures (docs/gpu.md): 3.4 microseconds for each
-// kernel of 2.9 on a V100. None is known for a T4, whose streams take 2.7 for a launch.
+// GPULaunch is the time between two kernels that a captured graph launches one after another, in seconds, by
+// the best public figures (docs/gpu.md): 3.4 microseconds for each kernel of 2.9 on a V100. None is known for
+// a T4, whose streams take 2.7 for a launch.
 const GPULaunch = 0.5e-6
 
-// CardAttention is the share of large matmuls' speed that attention is taken
-// to reach on a card: a stated assumption. On Turing the exponentials and the
-// conversions of the probabilities take about as long as the products.
+// CardAttention is the assumed share of the speed of large matmuls that attention reaches on a card. On
+// Turing, the exponentials and the conversions of the probabilities take about as long as the matmuls.
 const CardAttention = 0.5
 
-// CardSpeed is what is known of a card that computes in p: measurements in
-// public where there are any, else shares of the specification (see
-// [device.Card.Products]). lower gives its kernels; nil: they are not known.
+// CardSpeed returns what is known of a card that computes in p: public measurements if there are any,
+// otherwise shares of the specification (see [device.Card.Products]). lower returns its kernels; nil if they
+// are unknown.
 func CardSpeed(c *device.Card, p device.Precision, lower engine.Lower) Speed {
 	const full = device.FP32
 	half := p
@@ -59,7 +57,7 @@ func CardSpeed(c *device.Card, p device.Precision, lower engine.Lower) Speed {
 	s.HostIn, s.HostOut = cmp.Or(c.HostIn, link), cmp.Or(c.HostOut, link)
 	s.Kernels = &Kernels{SMs: c.SMs, HalfRate: c.Rate(half), FullRate: c.Rate(full), RowTraffic: c.RowStreaming(), Lower: lower}
 	if c.Capability.Major == 7 && c.Capability.Minor == 5 {
-		const lanes = 64 // of float32 in a multiprocessor
+		const lanes = 64 // float32 lanes of a multiprocessor
 		s.Kernels.Clock = c.FP32.Peak / (2 * lanes * float64(c.SMs))
 	}
 	matmuls := FLOPRate(s.Half)
@@ -98,8 +96,8 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 // roofline prices a node by its cost alone.
 func (s Speed) roofline(n *graph.Node) float64 { return s.cost(n, n.Cost()).total() }
 
-// nodeTime is what each resource takes for one node, in seconds: of those that
-// work at the same time the longest decides, passes are the kernels after it.
+// nodeTime is the time that each resource needs for a node, in seconds. Of those that work at the same time
+// the longest decides; passes is the time of further kernels.
 type nodeTime struct{ matmuls, vector, traffic, passes, launch float64 }
 
 func (t nodeTime) total() float64 {
@@ -123,13 +121,13 @@ func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 	return nodeTime{matmuls: over(c.MatrixFLOPs, rate), vector: over(c.FLOPs-c.MatrixFLOPs, s.Vector), traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}
 }
 
-// half reports whether the matmuls of a node run at the rates of 16-bit operands, which
-// are those of TF32 where it computes in that.
+// half reports whether the matmuls of a node run at the rates of 16-bit operands, which are also the rates of
+// TF32.
 func half(n *graph.Node) bool {
 	return len(n.In) > 0 && n.In[0].DType().Half() || graph.IsTF32(n.Op)
 }
 
-// over is the time that work takes at a rate; 0 if the rate is not known (0).
+// over returns the time that work takes at a rate; 0 if the rate is unknown (0).
 func over(work, rate float64) float64 {
 	if rate <= 0 {
 		return 0
@@ -142,31 +140,31 @@ type Timing struct {
 	Update    float64 `json:"update_seconds"`
 	Optimizer float64 `json:"optimizer_seconds"` // the part of Update in the optimizer's own function
 	Recompute float64 `json:"recompute_seconds"` // the part of Update that recomputes
-	// Transfer is how long what is offloaded crosses between device and host, Exposed the part of
-	// Update in which the device waits for that.
+	// Transfer is how long offloaded data takes to cross between device and host, and Exposed the part of
+	// Update in which the device waits for it.
 	Transfer float64 `json:"transfer_seconds,omitempty"`
 	Exposed  float64 `json:"transfer_exposed_seconds,omitempty"`
 	Tokens   float64 `json:"tokens_per_second,omitempty"`
 	Examples float64 `json:"examples_per_second"`
-	// Model counts the matmuls of an update that are not recomputation; MFU is
-	// their share of what the peak could do in Update.
+	// Model is the FLOPs of an update's matmuls without recomputation. MFU is their share of what the peak
+	// could do in Update.
 	Model float64 `json:"model_flops"`
 	MFU   float64 `json:"mfu"`
-	// Bound is the part of Update in which matmuls (not memory) decide.
+	// Bound is the part of Update limited by matmuls rather than memory.
 	Bound float64 `json:"matmul_bound_seconds"`
-	// Slow is the other end of the range that is printed for a card; nil: no range.
+	// Slow is the other end of the range for a card; nil if there is no range.
 	Slow *Slow `json:"slow,omitempty"`
-	// Run is the time of all updates of a run, without evaluations and saves; 0: not known.
+	// Run is the time of all updates of a run, without evaluations and saves; 0 if unknown.
 	Run float64 `json:"run_seconds,omitempty"`
-	// Epoch is the time of one pass over EpochUnits tokens (examples) of training data;
-	// 0: their number is not known.
+	// Epoch is the time of one pass over EpochUnits tokens (examples) of training data; 0 if their number is
+	// unknown.
 	Epoch      float64 `json:"epoch_seconds,omitempty"`
 	EpochUnits int64   `json:"epoch_units,omitempty"`
-	// Note is what to know about a range: that nothing was measured.
+	// Note qualifies a range: nothing was measured.
 	Note string `json:"note,omitempty"`
 }
 
-// Slow is an update on a card that reaches no more than [CardReached] of [Speed].
+// Slow is an update on a card that reaches only [CardReached] of [Speed].
 type Slow struct {
 	Update   float64 `json:"update_seconds"`
 	Run      float64 `json:"run_seconds,omitempty"`
@@ -176,9 +174,9 @@ type Slow struct {
 	MFU      float64 `json:"mfu"`
 }
 
-// CardReached is the least that public training runs with PyTorch on a T4 reached of
-// the speed predicted here (docs/measurements.md): in fp16 0.39 with attention written by
-// hand, 0.53 to 0.79 with fused kernels; in fp32 0.75. No card has been measured with snug.
+// CardReached is the smallest share of the speed predicted here that public training runs with PyTorch
+// reached on a T4 (docs/measurements.md): in fp16, 0.39 with handwritten attention and 0.53 to 0.79 with
+// fused kernels; in fp32, 0.75. No card has been measured with snug.
 func CardReached(p device.Precision) float64 {
 	if p == device.FP32 {
 		return 0.74
@@ -186,11 +184,11 @@ func CardReached(p device.Precision) float64 {
 	return 0.39
 }
 
-// Unmeasured is the note of a card's range.
+// Unmeasured is the note for a card's range.
 const Unmeasured = "predicted, not measured"
 
-// Rate is the predicted speed in tokens per second, in examples where a run has no
-// tokens, with the least of the range, which is the same where there is none.
+// Rate returns the predicted speed in tokens per second, or in examples if a run has no tokens, and the low
+// end of its range, which is the same if there is no range.
 func (t Timing) Rate() (best, least float64) {
 	slow := t.slow()
 	if t.Tokens > 0 {
@@ -199,22 +197,22 @@ func (t Timing) Rate() (best, least float64) {
 	return t.Examples, slow.Examples
 }
 
-// ranged completes what is predicted for a card, whose runs reached a share of it.
+// ranged adds the slow end for a card, on which runs reached only a share of the prediction.
 func (t *Timing) ranged(share float64) {
 	t.Slow = &Slow{Update: t.Update / share, Tokens: t.Tokens * share, Examples: t.Examples * share, MFU: t.MFU * share}
 	t.Note = Unmeasured
 }
 
-// operation is a node of an update, how often it runs and what it takes each time.
+// operation is a node of an update, how often it runs, and its time per run.
 type operation struct {
 	function string
 	node     *graph.Node
 	times    float64
 	pipes    Pipes
-	roofline float64 // what it would take by its cost alone
+	roofline float64 // time by its cost alone
 }
 
-// operations are the nodes of an update that do something.
+// operations returns the nodes of an update that do any work.
 func (s Speed) operations(p *engine.Program, accumulation int) iter.Seq[operation] {
 	return func(yield func(operation) bool) {
 		for _, name := range []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate} {
@@ -236,7 +234,7 @@ func (s Speed) operations(p *engine.Program, accumulation int) iter.Seq[operatio
 	}
 }
 
-// nodes are those of a function, which runs once.
+// nodes returns those of a function that runs once.
 func (s Speed) nodes(f *engine.Func) iter.Seq[operation] {
 	return func(yield func(operation) bool) {
 		priced, ok := s.priced(f.F.Nodes)
@@ -258,8 +256,8 @@ func (s Speed) nodes(f *engine.Func) iter.Seq[operation] {
 	}
 }
 
-// priced is what the nodes of a function take by their kernels, where these are known. Nodes
-// share a kernel by their traffic.
+// priced returns the times of a function's nodes by their kernels, if these are known. Nodes that share a
+// kernel split its time by their traffic.
 func (s Speed) priced(nodes []*graph.Node) (map[*graph.Node]Pipes, bool) {
 	list, ok := s.lower(nodes)
 	if !ok {
@@ -285,9 +283,8 @@ func (s Speed) priced(nodes []*graph.Node) (map[*graph.Node]Pipes, bool) {
 	return priced, true
 }
 
-// Predict is the time of an update: the micro-batches one after the other, shared by the
-// ranks, then the optimizer. The first variant stands for all. What ranks wait for the
-// exchange of gradients is not counted.
+// Predict returns the time of an update: the micro-batches one after another, shared by the ranks, then the
+// optimizer. The first variant stands for all. Waiting for the exchange of gradients is not included.
 func Predict(p *engine.Program, s Speed, r Run) Timing {
 	var t Timing
 	acc := float64(max(1, r.Settings.Accumulation))
@@ -327,8 +324,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 	return t
 }
 
-// MicroFLOPs counts the matmuls of a micro-batch of a variant that are not
-// recomputation.
+// MicroFLOPs counts the FLOPs of matmuls in a micro-batch of a variant, without recomputation.
 func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 	for _, f := range p.Funcs {
 		if f.Name != engine.Variant(engine.FuncStep, variant) && f.Name != engine.Variant(engine.FuncMicro, variant) {
@@ -343,7 +339,7 @@ func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 	return sum
 }
 
-// Function is the time that a function takes once.
+// Function returns the time of one call of a function.
 func (s Speed) Function(f *engine.Func) (seconds float64) {
 	for o := range s.nodes(f) {
 		seconds += o.pipes.Total
@@ -351,7 +347,7 @@ func (s Speed) Function(f *engine.Func) (seconds float64) {
 	return seconds
 }
 
-// firstVariant is the function called name, or its first variant.
+// firstVariant returns the function called name, or its first variant.
 func firstVariant(p *engine.Program, name string) *engine.Func {
 	for _, f := range p.Funcs {
 		if engine.IsVariant(f.Name, name) {

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/internal/table"
 )
 
-// String is the plan as a table for people.
+// String formats the plan as tables.
 func (r *Report) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: %v\n", r.Target.Name, r.Run.Settings)
@@ -61,7 +61,7 @@ func (r *Report) memory(s *strings.Builder) {
 	indented(s, rows, 1)
 }
 
-// verdict is whether the plan fits, with the difference.
+// verdict says whether the plan fits, and by how much.
 func (r *Report) verdict() string {
 	switch d := r.Capacity - r.Total; {
 	case r.Capacity == 0:
@@ -90,7 +90,7 @@ func (r *Report) peak(s *strings.Builder) {
 	indented(s, rows, 0, 1)
 }
 
-// blocks prints runs of equal blocks as one line.
+// blocks prints consecutive equal blocks as one line.
 func (r *Report) blocks(s *strings.Builder) {
 	if len(r.Blocks) == 0 {
 		return
@@ -146,7 +146,7 @@ func (r *Report) time(s *strings.Builder) {
 	}
 }
 
-// slow is the other end of the range, t itself where there is none.
+// slow returns the slow end of the range, or t itself if there is none.
 func (t Timing) slow() Slow {
 	if t.Slow != nil {
 		return *t.Slow

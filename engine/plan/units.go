@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// FLOPRate prints FLOP/s, ByteRate bytes/s, in decimal units.
+// FLOPRate prints FLOP/s in decimal units.
 func FLOPRate(x float64) string { return si(x) + "FLOP/s" }
 
 // ByteRate prints bytes per second in decimal units.
@@ -21,7 +21,7 @@ func si(x float64) string {
 	return digits(x) + " " + units[i]
 }
 
-// digits gives three significant digits.
+// digits prints three significant digits.
 func digits(x float64) string {
 	switch {
 	case x < 9.995:
@@ -45,7 +45,7 @@ func seconds(s float64) string {
 	return digits(s/60) + " min"
 }
 
-// between prints a range, or one figure where both ends read the same.
+// between prints a range, or one figure if both ends read the same.
 func between(show func(float64) string, from, to float64) string {
 	a, b := show(from), show(to)
 	if a == b {
@@ -60,10 +60,10 @@ func between(show func(float64) string, from, to float64) string {
 
 func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
-// rounded prints the nearest integer with thousands apart.
+// rounded prints the nearest integer with thousands separators.
 func rounded(x float64) string { return count(int64(x + .5)) }
 
-// count prints an integer with thousands apart.
+// count prints an integer with thousands separators.
 func count(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

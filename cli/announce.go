@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// announce prints what will be run: a summary of the plan.
+// announce prints what will be run, as a summary of the plan.
 func (a *app) announce(r session.Planned) {
 	rep, t := r.Report, &r.Config.Training
 	name := r.Config.System
@@ -42,7 +42,7 @@ func (a *app) announce(r session.Planned) {
 		cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit, size.Count(rep.Time.Update), rep.Time.Model/1e9, rep.Speed.Source)
 }
 
-// expect prints what is to come, before the first update.
+// expect prints what is expected of the run, before the first update.
 func (a *app) expect(e session.Begins) {
 	a.printf("expected time: %s\n", expected(e.Expected))
 	if e.Whole.Runs > 1 {
@@ -60,7 +60,7 @@ func (a *app) expect(e session.Begins) {
 	}
 }
 
-// expected is a time with what it consists of.
+// expected formats a time and its parts.
 func expected(e session.Expected) string {
 	words := func(seconds float64) string { return span(seconds, seconds*e.Slow) }
 	parts := []string{fmt.Sprintf("%s for %s", words(e.Updating), size.Of(e.Updates, "update"))}
@@ -76,7 +76,8 @@ func expected(e session.Expected) string {
 	return fmt.Sprintf("%s: %s", words(e.Seconds()), strings.Join(parts, ", "))
 }
 
-// wholeRun is the time of all updates, epoch that of a pass over the data: ranges on a card.
+// wholeRun formats the time of all updates, and epoch the time of one pass over the data. On a card, both are
+// ranges.
 func wholeRun(t plan.Timing) string {
 	if t.Slow != nil {
 		return span(t.Run, t.Slow.Run)
@@ -91,7 +92,7 @@ func epoch(t plan.Timing) string {
 	return span(t.Epoch, t.Epoch)
 }
 
-// span is a range of seconds in words.
+// span formats a range of seconds in words.
 func span(least, most float64) string {
 	words := func(seconds float64) string {
 		d := time.Duration(seconds * float64(time.Second))
@@ -111,7 +112,7 @@ func span(least, most float64) string {
 	return words(least) + " to " + words(most)
 }
 
-// predicted is the speed of a plan in units per second, a range on a card.
+// predicted formats the speed of a plan in units per second, as a range on a card.
 func predicted(t plan.Timing) string {
 	best, least := t.Rate()
 	if best == least {
@@ -120,7 +121,7 @@ func predicted(t plan.Timing) string {
 	return size.Count(least) + " to " + size.Count(best)
 }
 
-// sparkline draws values from 0 to their largest as one line of blocks.
+// sparkline draws values, on a scale from 0 to the largest, as one line of blocks.
 func sparkline(x []float64) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")
 	top := slices.Max(x)

@@ -50,7 +50,7 @@ Examples:
   snug bench --ops`
 }
 
-// benchSchema names the form of the document.
+// benchSchema names the format of the document.
 const benchSchema = "snug-bench/1"
 
 // benchDocument is what --json prints and bench.json contains.
@@ -60,7 +60,7 @@ type benchDocument struct {
 	Date           string           `json:"date"`
 	Device         string           `json:"device"`
 	Threads        int              `json:"threads"`
-	Processors     int              `json:"processors"` // of the machine
+	Processors     int              `json:"processors"` // processors of the machine
 	Warmup         int              `json:"updates_before"`
 	Updates        int              `json:"updates_measured"`
 	Configurations []benchConfig    `json:"configurations"`
@@ -68,15 +68,15 @@ type benchDocument struct {
 	Interrupted    bool             `json:"interrupted"`
 }
 
-// benchConfig is a configuration that was measured, and on what data.
+// benchConfig is a configuration that was measured, and the kind of data used.
 type benchConfig struct {
 	Name   string `json:"name"`
 	System string `json:"system"`
-	Data   string `json:"data"` // own or synthetic
+	Data   string `json:"data"` // "own" or "synthetic"
 	Why    string `json:"synthetic_because,omitempty"`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (b *benchCmd) Run(a *app) (err error) {
 	if err := b.check(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (b *benchCmd) Run(a *app) (err error) {
 	}
 	if !d.measured() {
 		if err == nil && b.Against != "" && !a.asJSON {
-			a.printf("\n%s", sweepText(d.Sweeps[0])) // both are planned at least
+			a.printf("\n%s", sweepText(d.Sweeps[0])) // both configurations were at least planned
 		}
 		return cmp.Or(err, d.nothing())
 	}
@@ -104,7 +104,7 @@ func (b *benchCmd) Run(a *app) (err error) {
 	return errors.Join(err, b.print(a, d))
 }
 
-// check refuses incompatible flags, before anything is measured.
+// check rejects incompatible flags before anything is measured.
 func (b *benchCmd) check() error {
 	switch {
 	case b.Shapes && !b.Ops:
@@ -126,7 +126,8 @@ func (b *benchCmd) check() error {
 	return session.CheckSweeps(b.Sweep)
 }
 
-// writable makes the folder of the report and tries it, before minutes are spent on what it is to hold.
+// writable creates the folder of the report and tries to write to it, before minutes are spent on
+// measurements.
 func (b *benchCmd) writable() error {
 	if b.Out == "" {
 		return nil
@@ -144,7 +145,7 @@ func (b *benchCmd) writable() error {
 	return nil
 }
 
-// benchFile is the document in the folder of a report.
+// benchFile is the name of the document in the folder of a report.
 const benchFile = "bench.json"
 
 // measure measures everything requested.
@@ -202,12 +203,11 @@ func closed(a *app, b *session.Bench) {
 	}
 }
 
-// open resolves a configuration; missing data is replaced by synthetic batches, and
-// that is reported.
+// open resolves a configuration. If data is missing, it uses synthetic batches and reports that.
 func (b *benchCmd) open(a *app, c choice, d *benchDocument) (*session.Bench, error) {
 	s, err := a.load(c, nil, false)
 	if err == nil && !b.Synthetic && s.LacksData() == "" {
-		s, err = a.load(c, nil, true) // which fetches it
+		s, err = a.load(c, nil, true) // this time fetching the data
 	}
 	if err != nil {
 		return nil, err
@@ -226,9 +226,9 @@ func (b *benchCmd) open(a *app, c choice, d *benchDocument) (*session.Bench, err
 	return o, nil
 }
 
-// each prints what was done last; with --ops, where its time went.
+// each prints the latest measurement and, with --ops, how its time was spent.
 func (b *benchCmd) each(a *app) func(*session.Sweep) {
-	seen := map[string]int{} // rows that were printed, by sweep
+	seen := map[string]int{} // number of rows printed, by sweep
 	return func(s *session.Sweep) {
 		if n := len(s.Rows); n == seen[s.Name] {
 			k := s.Skipped[len(s.Skipped)-1]
@@ -244,7 +244,7 @@ func (b *benchCmd) each(a *app) func(*session.Sweep) {
 	}
 }
 
-// name is what a configuration is called in the table.
+// name returns the name of a configuration in the table.
 func name(s *session.Setup) string {
 	switch {
 	case s.Config.Preset != "":
@@ -253,7 +253,7 @@ func name(s *session.Setup) string {
 	return s.Config.System
 }
 
-// measured reports whether anything was.
+// measured reports whether anything was measured.
 func (d *benchDocument) measured() bool {
 	for _, s := range d.Sweeps {
 		if len(s.Rows) > 0 {
@@ -263,10 +263,10 @@ func (d *benchDocument) measured() bool {
 	return false
 }
 
-// quiet is the share of a machine that others may have in a measurement without a word.
+// quiet is the share of a machine that other programs may use during a measurement without a warning.
 const quiet = 0.1
 
-// busy says what other programs took of the machine while it measured; empty: next to nothing.
+// busy says how much of the machine other programs used during the measurements; empty if next to nothing.
 func (d *benchDocument) busy() string {
 	var most float64
 	for _, s := range d.Sweeps {
@@ -280,7 +280,7 @@ func (d *benchDocument) busy() string {
 	return fmt.Sprintf("other programs kept up to %.1f of %d processors busy meanwhile: on a quiet machine this is faster, and ratios may be others", most, d.Processors)
 }
 
-// nothing is the reason why nothing was measured.
+// nothing returns the reason why nothing was measured.
 func (d *benchDocument) nothing() error {
 	var refused []string
 	for _, s := range d.Sweeps {
@@ -328,6 +328,6 @@ func (d *benchDocument) save(dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	// The document first: it says that the folder is one of a report.
+	// The document goes first, because it marks the folder as one of a report.
 	return errors.Join(home.ReplaceJSON(benchFile, d), benchPage(d).Save(home))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/system/report"
 )
 
-// benchPage is the document as a page with charts.
+// benchPage renders the document as a page with charts.
 func benchPage(d *benchDocument) *report.Page {
 	var names, lead []string
 	for _, c := range d.Configurations {
@@ -67,7 +67,7 @@ func sweepSection(s *session.Sweep) report.Section {
 	return x
 }
 
-// column are the values of the rows.
+// column returns one value of each row.
 func column(s *session.Sweep, f func(*session.Measured) float64) (out []float64) {
 	for i := range s.Rows {
 		out = append(out, f(&s.Rows[i]))
@@ -77,8 +77,8 @@ func column(s *session.Sweep, f func(*session.Measured) float64) (out []float64)
 
 const mebibyte = 1 << 20
 
-// sweepFigures are the charts of a sweep: over what it varies, or, where that is not
-// a number, time over memory.
+// sweepFigures returns the charts of a sweep: over the value that it varies or, if that is not a number, time
+// over memory.
 func sweepFigures(s *session.Sweep) []report.Figure {
 	unit := s.Rows[0].Unit
 	rate := column(s, func(r *session.Measured) float64 { return r.Rate })

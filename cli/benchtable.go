@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// sweepText is a sweep as people read it, in 80 columns.
+// sweepText formats a sweep as text of 80 columns.
 func sweepText(s *session.Sweep) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", s.Name, s.Title)
@@ -57,7 +57,7 @@ func sharesOf(s *session.Sweep) string {
 	return strings.Join(names, "")
 }
 
-// baseOf is the row that the others are compared with: the configured one, or the first.
+// baseOf returns the row that the others are compared with: the configured one, or else the first.
 func baseOf(s *session.Sweep) *session.Measured {
 	if i := slices.IndexFunc(s.Rows, func(r session.Measured) bool { return r.Current }); i >= 0 && s.Name != session.SweepAgainst {
 		return &s.Rows[i]
@@ -65,7 +65,7 @@ func baseOf(s *session.Sweep) *session.Measured {
 	return &s.Rows[0]
 }
 
-// label is the name of a row; in a sweep, the configured one is marked.
+// label returns the name of a row. In a sweep, it marks the configured one.
 func label(s *session.Sweep, r *session.Measured) string {
 	if r.Current && s.Name != session.SweepVariants && s.Name != session.SweepAgainst {
 		return r.Name + " *"
@@ -73,7 +73,7 @@ func label(s *session.Sweep, r *session.Measured) string {
 	return r.Name
 }
 
-// head is the title of the first column.
+// head returns the title of the first column.
 func head(s *session.Sweep) string {
 	if s.Axis != "" {
 		return strings.ToUpper(s.Axis)
@@ -95,7 +95,7 @@ func sweepTable(s *session.Sweep) [][]string {
 	return out
 }
 
-// used is the memory that a configuration took: of the card, or of the process.
+// used returns the memory that a configuration took, on the card or in the process.
 func used(r *session.Measured) int64 {
 	if r.CardUsed > 0 {
 		return r.CardUsed
@@ -103,7 +103,7 @@ func used(r *session.Measured) int64 {
 	return r.Peak
 }
 
-// loaderTable has the loader by itself and in training.
+// loaderTable shows the loader alone and in training.
 func loaderTable(s *session.Sweep) [][]string {
 	unit := strings.ToUpper(shortUnit(s.Rows[0].Unit)) + "/S"
 	out := [][]string{{head(s), "ALONE " + unit, "MIN-MAX", "IN TRAINING " + unit, "UPDATE", "MIN-MAX", "WAIT"}}
@@ -118,7 +118,7 @@ func loaderTable(s *session.Sweep) [][]string {
 	return out
 }
 
-// againstTable has a column for each configuration, whose names are long.
+// againstTable has a column for each configuration, because their names are long.
 func againstTable(s *session.Sweep) [][]string {
 	base := &s.Rows[0]
 	lines := []struct {
@@ -154,7 +154,7 @@ func againstTable(s *session.Sweep) [][]string {
 	return out
 }
 
-// milliseconds is a time, in seconds from ten up.
+// milliseconds formats a time in milliseconds, or in seconds from ten seconds up.
 func milliseconds(seconds float64) string {
 	if seconds >= 10 {
 		return fmt.Sprintf("%.1f s", seconds)
@@ -162,7 +162,7 @@ func milliseconds(seconds float64) string {
 	return fmt.Sprintf("%.1f ms", 1e3*seconds)
 }
 
-// between is a range in the unit of its median.
+// between formats a range in the unit of its median.
 func between(median, low, high float64) string {
 	if median >= 10 {
 		return fmt.Sprintf("%.1f-%.1f", low, high)

@@ -55,10 +55,10 @@ Examples:
   snug check runs/quickstart --faults --update 300`
 }
 
-// errDiffers ends a check that found something.
+// errDiffers is the error of a check that found differences.
 var errDiffers = errors.New("results differ by more than their formats explain")
 
-// Run implements the verb.
+// Run implements the command.
 func (c *checkCmd) Run(a *app) error {
 	if c.Update < 1 {
 		return usage("--update %d: want 1 or more", c.Update)
@@ -98,10 +98,10 @@ func (c *checkCmd) Run(a *app) error {
 	return err
 }
 
-// errFault ends a replay in which the card has failed.
+// errFault is the error of a replay in which the card failed.
 var errFault = errors.New("the card has failed")
 
-// replay looks for what a card fails at.
+// replay finds out what a card fails at.
 func (a *app) replay(c *session.Check) error {
 	report, err := c.Replay(a.ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *app) replay(c *session.Check) error {
 	return err
 }
 
-// replayElsewhere replays a run in a process of its own: its card is lost to this one.
+// replayElsewhere replays a run in another process, because this one has lost its card.
 var replayElsewhere = func(ctx context.Context, dir string, update int64, on string) (*session.Replayed, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -131,7 +131,7 @@ var replayElsewhere = func(ctx context.Context, dir string, update int64, on str
 	c.SysProcAttr = diesWithParent()
 	var says, out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &says
-	runtime.LockOSThread() // the system ends the child with the thread that started it
+	runtime.LockOSThread() // the system kills the child when the thread that started it ends
 	defer runtime.UnlockOSThread()
 	err = c.Run()
 	if ctx.Err() != nil {
@@ -140,18 +140,18 @@ var replayElsewhere = func(ctx context.Context, dir string, update int64, on str
 	return replayed(out.Bytes(), says.String(), err)
 }
 
-// longestReplay is how long the end of a run may take to find what its card fails at.
+// longestReplay limits how long the end of a run may spend on finding what its card fails at.
 const longestReplay = 10 * time.Minute
 
 func replayArguments(dir string, update int64, on string) []string {
 	return []string{"check", dir, "--faults", "--update", fmt.Sprint(update), "--hardware.device", on, "--json"}
 }
 
-// replayed reads what a process has found, which ended with err.
+// replayed parses the result of a process that ended with err.
 func replayed(out []byte, says string, err error) (*session.Replayed, error) {
 	r := new(session.Replayed)
 	if e := json.Unmarshal(out, r); e == nil && r.From != "" {
-		return r, nil // exit code 1 says that the card has failed
+		return r, nil // exit code 1 means that the card failed
 	}
 	if says = strings.TrimSpace(says); says != "" {
 		return nil, errors.New(strings.TrimPrefix(says, "snug: "))
@@ -159,7 +159,7 @@ func replayed(out []byte, says string, err error) (*session.Replayed, error) {
 	return nil, err
 }
 
-// on names a format and the device, if there are several.
+// on names a format and, if there are several, the device.
 func on(p device.Precision, name string) string {
 	if name == "" {
 		return string(p)
@@ -167,7 +167,7 @@ func on(p device.Precision, name string) string {
 	return fmt.Sprintf("%s on %s", p, name)
 }
 
-// printCheck shows what was found.
+// printCheck prints the result.
 func (a *app) printCheck(r *session.CheckReport) {
 	a.printf("update %d from %s, %s against %s\n", r.Update, r.From, on(r.Precision, r.Device), on(r.Against, r.AgainstDevice))
 	a.printf("  %-6s loss %-10.6g gradient norm %.6g\n", on(r.Precision, r.Device), float64(r.Tried.Loss), float64(r.Tried.GradNorm))
@@ -205,5 +205,5 @@ func (a *app) printCheck(r *session.CheckReport) {
 	}
 }
 
-// mostFindings are printed; later ones are mostly consequences.
+// mostFindings limits the findings printed, because later ones are mostly consequences.
 const mostFindings = 8

@@ -25,7 +25,7 @@ type ckptListCmd struct {
 	Dir string `arg:"" name:"run" help:"Run directory."`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptListCmd) Run(a *app) error {
 	dir, err := a.runWithModel(c.Dir)
 	if err != nil {
@@ -88,7 +88,7 @@ type ckptShowCmd struct {
 	Tensors bool `help:"List every tensor."`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptShowCmd) Run(a *app) (err error) {
 	at, err := a.stateOf(c.state)
 	if err != nil {
@@ -155,7 +155,7 @@ type ckptVerifyCmd struct {
 	Paths []string `arg:"" help:"Checkpoint folders or run directories (all their checkpoints)."`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptVerifyCmd) Run(a *app) error {
 	var reports []*checkpoint.Report
 	for _, path := range c.Paths {
@@ -226,15 +226,15 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 	return nil
 }
 
-// allBelow are the checkpoints of a run directory, or of the runs of its
-// phases; else path is taken for one.
+// allBelow returns the checkpoints of a run directory, or of the runs of its phases. Any other path counts as
+// a checkpoint.
 func allBelow(path string) ([]checkpoint.Entry, error) {
 	if list, err := checkpoint.List(path); err == nil && len(list) > 0 {
 		return list, nil
 	}
 	runs, err := runsBelow(path)
 	if err != nil || len(runs) == 0 {
-		return []checkpoint.Entry{{Path: path}}, nil // Verify reports what is wrong with it
+		return []checkpoint.Entry{{Path: path}}, nil // Verify will report what is wrong with it
 	}
 	var all []checkpoint.Entry
 	for _, dir := range runs {
@@ -261,7 +261,7 @@ Example:
   snug ckpt compare runs/a runs/b/checkpoints/step-00000300`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptCompareCmd) Run(a *app) error {
 	x, err := a.stateOf(state{Path: c.A})
 	if err != nil {
@@ -312,7 +312,7 @@ func (c *ckptCompareCmd) Run(a *app) error {
 	return differ(cmp)
 }
 
-// differ is the error of checkpoints that are not equal, nil if they are.
+// differ returns an error if checkpoints are not equal.
 func differ(c *checkpoint.Comparison) error {
 	if c.Equal() {
 		return nil

@@ -1,5 +1,5 @@
-// Package cli is the command line, one file a verb. The whole tool runs
-// in-process through [Main], so that it can be tested without a shell.
+// Package cli is the command line, with one file per command. The whole tool runs in-process through [Main],
+// so that it can be tested without a shell.
 package cli
 
 import (
@@ -24,32 +24,32 @@ const (
 	exitUsage   = 2
 	exitNoFit   = 3
 	exitStopped = 4 // the state was saved; --resume continues
-	exitGrace   = 5 // asked to stop, and the grace ended before the state was saved
+	exitGrace   = 5 // stopped on request, but the grace period ended before the state was saved
 	exitLost    = 6 // the device was lost; --resume continues from the last checkpoint
 	// A process of the run was lost; --resume continues with any number of them.
 	exitLostRank = 7
-	// exitUnread is the shell's code of a program that wrote to a pipe whose reader
-	// had left: 128 and the number of SIGPIPE.
+	// exitUnread is the exit code that a shell reports for a program killed by SIGPIPE, because the reader of
+	// its pipe has left: 128 plus the number of the signal.
 	exitUnread = 141
 )
 
-// app is what every verb gets.
+// app is the state shared by all commands.
 type app struct {
 	ctx      context.Context
 	in       io.Reader
 	out, err *stream
-	// stdout is what the process has; out is that, or err where the verb was asked for JSON.
+	// stdout is the process's stdout. out is the same, or err if JSON was requested.
 	stdout    *stream
 	asJSON    bool
-	document  []byte // the one of stdout, which is printed when the verb ends
-	written   bool   // it was printed
-	leads     bool   // of several processes, this one does what one is to do
+	document  []byte // JSON for stdout, printed when the command ends
+	written   bool   // the document was printed
+	leads     bool   // of several processes, this one does what only one should do
 	overrides []config.Override
 	signals   *interruption
-	warned    []string // warnings of the configuration that were printed
+	warned    []string // warnings about the configuration that were already printed
 }
 
-// commands is the grammar.
+// commands is the grammar of the command line.
 type commands struct {
 	Version versionFlag `help:"Print the version, and the source and target of this build."`
 
@@ -104,22 +104,22 @@ func run(args []string, leads bool, in io.Reader, out, errw io.Writer) int {
 	return run(exports, true, in, out, errw)
 }
 
-// lost reports that output is lost, unless the reader of a pipe has left.
+// lost reports that output was lost, unless the reader of a pipe has left.
 func (a *app) lost(err error) {
 	if !left(err) {
 		a.warnf("snug: stdout: %v\n", err)
 	}
 }
 
-// warnf prints on stderr.
+// warnf prints to stderr.
 func (a *app) warnf(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, format, args...) // a stream never fails
 }
 
-// warning prints a warning on stderr.
+// warning prints a warning to stderr.
 func (a *app) warning(format string, args ...any) { a.warnf("warning: "+format+"\n", args...) }
 
-// run parses the command line and runs its verb.
+// run parses the command line and runs its command.
 func (a *app) run(args []string) int {
 	var cmds commands
 	code := -1
@@ -135,7 +135,7 @@ func (a *app) run(args []string) int {
 	}
 	k, err := parser.Parse(joined(a.foreign(parser.Model.Node, args)))
 	if code >= 0 { // --help, --version
-		err = nil // of a command line without a verb
+		err = nil // of a command line without a command
 		if a.asJSON && a.document == nil {
 			err = a.json(map[string]string{"help": page.String()})
 		}
@@ -169,13 +169,13 @@ func (a *app) run(args []string) int {
 	}
 	err = k.Run()
 	if a.stdout.end() != nil && !lasting && errors.Is(err, context.Canceled) {
-		return exitFailed // printed has reported why
+		return exitFailed // printed has reported the reason
 	}
 	return a.fail(err)
 }
 
-// parser reads command lines into cmds; exit is called by flags that end the parsing, and
-// print their pages before.
+// parser returns a parser that reads command lines into cmds. Flags such as --help print their pages and then
+// call exit to end parsing.
 func (a *app) parser(cmds *commands, pages io.Writer, exit func(int)) (*kong.Kong, error) {
 	return kong.New(cmds,
 		kong.Name("snug"),
@@ -188,14 +188,14 @@ func (a *app) parser(cmds *commands, pages io.Writer, exit func(int)) (*kong.Kon
 	)
 }
 
-// lastingVerbs leave more than what they print, and continue when nobody reads it.
+// lastingVerbs have other results than what they print, so they continue if nobody reads it.
 var lastingVerbs = map[string]bool{"train": true, "serve": true, "export": true, "eval": true, "data": true, "ckpt": true, "report": true}
 
-// printed is the exit code of a verb that ended with code, if its output was lost:
-// a more specific code than "failed" stays.
+// printed returns the exit code of a command that ended with code. If output was lost, the code becomes
+// exitFailed, unless it is a more specific one already.
 func (a *app) printed(code int) int {
 	lost := a.stdout.end()
-	_ = a.err.end() // where stderr is gone there is nowhere left to report it
+	_ = a.err.end() // if stderr is gone, there is nowhere left to report it
 	switch {
 	case lost == nil || code > exitFailed:
 		return code
@@ -205,7 +205,7 @@ func (a *app) printed(code int) int {
 	return exitFailed
 }
 
-// fail prints err, if there is one, and the document of stdout, and gives the exit code.
+// fail prints err, if there is one, and the document for stdout, and returns the exit code.
 func (a *app) fail(err error) int {
 	if err == nil {
 		err = a.publish()

@@ -27,7 +27,7 @@ Examples:
   snug config --reference refocused`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *configCmd) Run(a *app) error {
 	if a.asJSON && c.Reference != "" {
 		c.Reference, c.Schema = "", c.Reference // the same keys, as JSON

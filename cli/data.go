@@ -39,8 +39,8 @@ Examples:
   snug data prepare --out prepared --data.source 'books/**/*.txt' --data.format text`
 }
 
-// Run implements the verb. The data is opened as training opens it, so that
-// nothing else is prepared than what a run reads.
+// Run implements the command. It opens the data as training does, so that it prepares exactly what a run
+// reads.
 func (d *dataPrepareCmd) Run(a *app) (err error) {
 	keep := []config.Override{{Key: "data.cache_dir", Text: d.Out}}
 	s, err := a.load(d.choice, keep, true)
@@ -99,8 +99,8 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 	return nil
 }
 
-// prepare opens the data of a run as training does, prepared below cache, and
-// gives the report on its text, if it has one.
+// prepare opens the data of a run as training does, prepares it below cache, and returns the report on its
+// text, if it has one.
 func (a *app) prepare(s *session.Setup, cache, scratch string) (*shard.Report, error) {
 	dir := filepath.Join(scratch, "run")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -117,7 +117,7 @@ func (a *app) prepare(s *session.Setup, cache, scratch string) (*shard.Report, e
 	return data.Text, errors.Join(session.CloseData(data), run.Close())
 }
 
-// again are the arguments that name the same data and settings for train.
+// again returns the arguments that make train use the same data and settings.
 func (d *dataPrepareCmd) again(a *app, s *session.Setup) string {
 	words := []string{s.Config.Preset}
 	if d.Config != "" {
@@ -134,7 +134,7 @@ func (d *dataPrepareCmd) again(a *app, s *session.Setup) string {
 	return strings.Join(words, " ")
 }
 
-// quoted is a word quoted for a shell.
+// quoted quotes a word for a shell.
 func quoted(s string) string {
 	if s != "" && !strings.ContainsAny(s, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
 		return s
@@ -142,7 +142,7 @@ func quoted(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// folderSize is the size of the files below a folder, which need not exist.
+// folderSize returns the size of the files below a folder, which need not exist.
 func folderSize(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -201,7 +201,7 @@ func (a *app) report(r *shard.Report) error {
 	return nil
 }
 
-// bar is a horizontal bar of up to 40 characters.
+// bar draws a horizontal bar of up to 40 characters.
 func bar(share float64) string {
 	s := ""
 	for range int(share*40 + 0.5) {

@@ -30,7 +30,7 @@ Exit codes: 0 nothing is wrong, 1 runs would fail on a card (or on all of them: 
 old), 2 wrong usage.`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (d *doctorCmd) Run(a *app) error {
 	h, nv := device.DetectHost(), device.DiscoverNVIDIA()
 	var notes []string
@@ -54,7 +54,7 @@ func (d *doctorCmd) Run(a *app) error {
 	}
 	advice := monitor.LookAtMachine(a.ctx)
 	launched, contradiction := dist.ReadEnvironment(os.Getenv)
-	if contradiction != nil { // the end of the page
+	if contradiction != nil { // returned after the page is printed
 		contradiction = session.UsageError{Err: contradiction}
 	}
 	launch, launcher := launched.Launch, "none"
@@ -193,7 +193,7 @@ func (d *doctorCmd) Run(a *app) error {
 	return errors.Join(contradiction, a.table(rows), failing(tried, cardsErr))
 }
 
-// trialRows are what came of trying a card.
+// trialRows returns the results of trying a card.
 func trialRows(t *backend.Tried) (rows [][]string) {
 	for _, x := range append(slices.Clone(t.Trials), t.NVML) {
 		text := x.Found
@@ -203,7 +203,7 @@ func trialRows(t *backend.Tried) (rows [][]string) {
 		case x.Skipped != "":
 			text = "not tried: " + x.Skipped
 		}
-		for i, line := range strings.Split(text, "\n") { // what the assembler wrote
+		for i, line := range strings.Split(text, "\n") { // output of the assembler
 			what := "    " + x.What
 			if i > 0 {
 				what = ""
@@ -214,7 +214,8 @@ func trialRows(t *backend.Tried) (rows [][]string) {
 	return rows
 }
 
-// failing are the cards on which runs would fail, all of them with a driver that is too old.
+// failing returns an error that lists the cards on which runs would fail. With a driver that is too old, that
+// is all of them.
 func failing(tried []backend.Tried, cards error) error {
 	var errs []error
 	var old *backend.TooOld
@@ -229,7 +230,7 @@ func failing(tried []backend.Tried, cards error) error {
 	return errors.Join(errs...)
 }
 
-// launchRows are what launchers have told this process, and by which variables.
+// launchRows lists what launchers have told this process, and in which variables.
 func launchRows(launcher string, e dist.Environment) [][]string {
 	rows := [][]string{{"  launcher", launcher}}
 	if e.Launch != nil && e.Launch.World > 1 {
@@ -249,7 +250,7 @@ func launchRows(launcher string, e dist.Environment) [][]string {
 	return rows
 }
 
-// launchJSON is the same for programs.
+// launchJSON returns the same for programs.
 func launchJSON(e dist.Environment) map[string]any {
 	type family struct {
 		Launcher  string   `json:"launcher"`

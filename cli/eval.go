@@ -30,7 +30,7 @@ Examples:
   snug eval runs/quickstart/checkpoints/step-00000300 --training.eval_batches 10`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (e *evalCmd) Run(a *app) error {
 	o, err := a.openFor(e.pick, true)
 	if err != nil {
@@ -78,9 +78,8 @@ func (e *evalCmd) Run(a *app) error {
 	return nil
 }
 
-// evaluated is the folder for the reports of an evaluation of a checkpoint. One
-// with other settings than the run's has a folder of its own, where nothing looks
-// for a decision.
+// evaluated returns the folder for the reports on a checkpoint. An evaluation with other settings than the
+// run's has its own folder, so that nothing takes it for a result of the run.
 func (a *app) evaluated(path string) string {
 	dir := checkpoint.Evaluated(path)
 	h := fnv.New32a()
@@ -97,7 +96,7 @@ func (a *app) evaluated(path string) string {
 	return dir
 }
 
-// figure is a metric as evaluations print it: the monitored one in full.
+// figure formats a metric as evaluations print it: the monitored one in full precision.
 func figure(g train.Metric, name string, v float64) string {
 	if name == g.Name {
 		return fmt.Sprintf("%.4f", v)

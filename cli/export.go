@@ -29,7 +29,7 @@ Examples:
   snug export --merge runs/dynamo-quickstart/phase1-qa qa-hf`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (e *exportCmd) Run(a *app) error {
 	o, err := a.open(e.pick)
 	if err != nil {

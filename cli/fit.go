@@ -26,7 +26,7 @@ Examples:
   snug fit refocused-production --card a100-80`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (f *fitCmd) Run(a *app) error {
 	var names []string
 	var s *session.Setup

@@ -16,13 +16,12 @@ import (
 	"github.com/snug-ml/snug/config"
 )
 
-// Tags of the grammar define what a verb and its flags accept; nothing that was
-// typed is silently ignored.
+// Tags of the grammar define what a command and its flags accept. Nothing that was typed is silently ignored.
 //
-//	settings:"all"         of a verb: the settings (dotted flags) that it reads, by the heads of their
-//	                       names; !NAME: all but these; no tag: it reads none
+//	settings:"all"         of a command: the settings (dotted flags) that it reads, by the first part of their
+//	                       names; !NAME: all but these; no tag: none
 //	min:"1", above:"0", max:"1"  bounds of a number or a duration
-//	of:"threads"           what a number counts, of the table of package config, which says how many there can be
+//	of:"threads"           what a number counts: an entry in the table of package config, which has its limit
 //	empty:""               of a text: it may be empty
 //	key:"run.out"          of a flag: the setting that it stands for
 const (
@@ -32,9 +31,8 @@ const (
 	tagOf       = "of"
 )
 
-// check refuses what the parser accepts and no verb would heed: a flag given
-// twice, an empty text, a number out of bounds, a setting that the verb does
-// not read.
+// check rejects what the parser accepts but the command would ignore: a flag given twice, an empty text, a
+// number out of bounds, a setting that the command does not read.
 func check(k *kong.Context, overrides []config.Override) error {
 	seen := map[string]bool{}
 	for _, p := range k.Path {
@@ -67,10 +65,10 @@ func check(k *kong.Context, overrides []config.Override) error {
 	return nil
 }
 
-// typed is a verb as it is typed.
+// typed returns a command as the user types it.
 func typed(verb *kong.Node) string { return strings.TrimPrefix(verb.FullPath(), "snug ") }
 
-// readsSetting refuses a setting that the verb does not read.
+// readsSetting rejects a setting that the command does not read.
 func readsSetting(verb *kong.Node, key string) error {
 	read := verb.Tag.Get(tagSettings)
 	path := typed(verb)
@@ -132,7 +130,7 @@ func checkValue(name string, v *kong.Value) error {
 	return nil
 }
 
-// checkQuantity refuses more than there can be of what a flag counts.
+// checkQuantity rejects a number above the limit of what a flag counts.
 func checkQuantity(name string, v *kong.Value, text string) error {
 	if q := v.Tag.Get(tagOf); q != "" {
 		if e := config.QuantityOf(q).Exceeds(text, v.Target.Type()); e != "" {
@@ -142,14 +140,14 @@ func checkQuantity(name string, v *kong.Value, text string) error {
 	return nil
 }
 
-// bound reads a bound of a tag.
+// bound parses a bound in a tag.
 func bound(t *kong.Tag, name string) (float64, bool) {
 	if !t.Has(name) {
 		return 0, false
 	}
 	x, err := strconv.ParseFloat(t.Get(name), 64)
 	if err != nil {
-		panic(fmt.Sprintf("cli: tag %s:%q: %v", name, t.Get(name), err)) // of the grammar
+		panic(fmt.Sprintf("cli: tag %s:%q: %v", name, t.Get(name), err)) // an error in the grammar
 	}
 	return x, true
 }
@@ -161,7 +159,7 @@ func within(t *kong.Tag, x float64) bool {
 	return !(hasLeast && x < least || hasAbove && x <= above || hasMost && x > most)
 }
 
-// bounds describes in words what within allows.
+// bounds describes in words what the bounds of a tag allow.
 func bounds(t *kong.Tag) string {
 	var parts []string
 	if t.Has("min") {
@@ -179,7 +177,7 @@ func bounds(t *kong.Tag) string {
 	return strings.Join(parts, " and ")
 }
 
-// parserWords map the parser's messages about values to plain words.
+// parserWords rewrites the parser's messages about values in plain words.
 var parserWords = strings.NewReplacer(
 	`expected string value but got "EOL" (<EOL>)`, "want a value, got none",
 	`expected file value but got "EOL" (<EOL>)`, "want a file, got none",
@@ -204,8 +202,8 @@ var (
 	notAFlagHere = regexp.MustCompile(`^unexpected argument (help|version)\b.*`)
 )
 
-// joined writes a flag and the negative number after it as one argument: the
-// parser would take the number for a flag.
+// joined joins a flag and a negative number after it into one argument, because the parser would take the
+// number for a flag.
 func joined(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
@@ -219,7 +217,7 @@ func joined(args []string) []string {
 	return out
 }
 
-// explained is an error of the parser with what to do about it.
+// explained adds to an error of the parser what to do about it.
 func explained(err error) error {
 	text := badDuration.ReplaceAllString(parserWords.Replace(err.Error()), "")
 	text = missing.ReplaceAllString(text, "$1 is missing")
@@ -246,7 +244,7 @@ func explained(err error) error {
 	return usage("%s; see `%s --help`", text, verb)
 }
 
-// verbs are those directly below a node.
+// verbs lists the commands directly below a node.
 func verbs(n *kong.Node) []string {
 	var names []string
 	for _, c := range n.Children {

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// foreignConfigs are the presets of configurations that the five guides name.
+// foreignConfigs maps configurations that the five guides name to presets.
 var foreignConfigs = map[string]string{
 	"base_config":          "agiformer-base-t4",
 	"t4_optimized_config":  "agiformer-ultra-t4",
@@ -23,15 +23,14 @@ var foreignConfigs = map[string]string{
 	"colab_optimized":      "cloudbase-memory-optimised",
 }
 
-// foreignFlags are flags of other programs that are not settings, and what does the same here.
+// foreignFlags explains flags of other programs that are not settings here.
 var foreignFlags = map[string]string{
 	"debug":        "`snug plan` shows every byte of a run, `snug bench --ops` where its time goes",
 	"monitor_only": "`snug monitor --only` watches the machine without a run",
 }
 
-// foreign translates what a command line has as another program would write it, where a verb reads
-// all settings: a configuration that is a preset here, and settings without a dot, which become
-// a.overrides.
+// foreign translates a command line written for another program, if the command reads all settings. It
+// replaces a configuration by the preset for it, and moves settings without a dot to a.overrides.
 func (a *app) foreign(model *kong.Node, args []string) []string {
 	at := slices.IndexFunc(model.Children, func(n *kong.Node) bool { return n.Tag.Get(tagSettings) == "all" && slices.Contains(args, n.Name) })
 	if at < 0 {
@@ -48,12 +47,12 @@ func (a *app) foreign(model *kong.Node, args []string) []string {
 	return rest
 }
 
-// presetOf replaces --config NAME by the preset that it means, where there is no such
-// file and no preset is named.
+// presetOf replaces --config NAME by the preset of that name, if there is no such file and no preset is
+// named.
 func (a *app) presetOf(args []string) []string {
 	presets, err := config.ListPresets(configs.FS)
 	if err != nil {
-		return args // loading reports what is wrong
+		return args // loading will report what is wrong
 	}
 	named := func(x string) bool {
 		return slices.ContainsFunc(presets, func(p config.PresetInfo) bool { return p.Name == x })
@@ -86,7 +85,7 @@ func (a *app) presetOf(args []string) []string {
 	return args
 }
 
-// flagHint says which setting or verb a flag without a dot may have meant.
+// flagHint says which setting or command a flag without a dot may stand for.
 func flagHint(name string) (string, bool) {
 	if name == "--system" {
 		return "the preset sets the system, or the line `system:` of the --config file", true

@@ -37,7 +37,7 @@ A multimodal agiformer run takes a file for each of its model.modalities, or non
 only its text part is used.`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (g *generateCmd) Run(a *app) error {
 	o, err := a.open(g.pick)
 	if err != nil {
@@ -62,7 +62,7 @@ func (g *generateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = gen.Close() }() // memory only
+	defer func() { _ = gen.Close() }() // frees only memory
 	s := o.config.Training.Sample
 	how := inference.Sampling{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: g.Seed}
 	if g.Temperature != nil {
@@ -100,7 +100,7 @@ func (g *generateCmd) media(l *inference.Language) (inference.Seen, error) {
 	var opened []io.Closer
 	defer func() {
 		for _, f := range opened {
-			_ = f.Close() // read only: nothing to lose
+			_ = f.Close() // opened for reading only
 		}
 	}()
 	for _, x := range []struct {
@@ -126,7 +126,7 @@ func (g *generateCmd) media(l *inference.Language) (inference.Seen, error) {
 	return seen, nil
 }
 
-// generated is a text as JSON; it begins with the prompt.
+// generated is a text as JSON, including the prompt.
 type generated struct {
 	*checkpoint.Chosen
 	Prompt  string  `json:"prompt"`

@@ -13,9 +13,9 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// fetch fetches what hf:// addresses in a configuration refer to: for a list the
-// data files, for a single value one file, or a folder with the files of a model.
-// Addresses below "data." are fetched only if data is set.
+// fetch returns a function that fetches what hf:// addresses in a configuration refer to: for a list, the
+// data files; for a single value, one file, or a folder with the files of a model. Addresses below "data."
+// are fetched only if data is set.
 func (a *app) fetch(data bool) config.Fetch {
 	return func(key, value string, list bool) ([]string, bool, error) {
 		if !strings.HasPrefix(value, hub.Scheme) || strings.HasPrefix(key, "data.") && !data {
@@ -36,7 +36,7 @@ func (a *app) fetch(data bool) config.Fetch {
 		}
 		s, err := client.Fetch(a.ctx, ref, hub.Options{Only: wanted})
 		if err == nil && !list && !slices.ContainsFunc(s.Files, holdsWeights) {
-			// Older repositories have only torch.save's files.
+			// Older repositories only have files written by torch.save.
 			s, err = client.Fetch(a.ctx, ref, hub.Options{Only: func(name string) bool { return wanted(name) || hf.IsTorchFile(path.Base(name)) }})
 		}
 		switch {
@@ -49,10 +49,10 @@ func (a *app) fetch(data bool) config.Fetch {
 	}
 }
 
-// holdsWeights reports whether a file of a repository is one of safetensors.
+// holdsWeights reports whether a file of a repository is a safetensors file.
 func holdsWeights(name string) bool { return path.Ext(name) == ".safetensors" }
 
-// holdsData reports whether a file of a repository is one of data, by its name.
+// holdsData reports, by name, whether a file of a repository contains data.
 func holdsData(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
 	switch path.Ext(name) {

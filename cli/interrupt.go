@@ -12,27 +12,23 @@ import (
 	"time"
 )
 
-// stop is what a verb does when it is interrupted.
+// stop is what happens when a command is interrupted.
 type stop struct {
 	says string
-	// patience is how long it may take after a signal, after which the process
-	// ends as it is; 0: as long as it takes.
+	// patience is how long stopping may take after a signal before the process is ended; 0 means no limit.
 	patience time.Duration
-	// only is the signal that patience counts from; nil: any.
+	// only is the signal that starts the time limit; nil means any.
 	only os.Signal
-	late string // what is printed when the patience is over
-	code int    // and the exit code then
-	// follows means that other processes decide: nothing is printed, and further signals
-	// change nothing.
+	late string // printed when the limit is over
+	code int    // exit code in that case
+	// follows means that other processes decide: nothing is printed, and further signals have no effect.
 	follows bool
 }
 
-// giveUp is how long a verb that leaves nothing torn may take to notice that it was
-// interrupted.
+// giveUp is how long a command that leaves nothing half done may take to react to an interrupt.
 const giveUp = 5 * time.Second
 
-// stops is what each verb does when it is interrupted; training updates its own as
-// it proceeds.
+// stops lists what happens when each command is interrupted. Training replaces its entry as it proceeds.
 var stops = map[string]stop{
 	"train":        preparing,
 	"plan":         harmless("stopping the planner"),
@@ -59,21 +55,21 @@ var stops = map[string]stop{
 	"check":        harmless("stopping before the comparison"),
 }
 
-// harmless is the stop of a verb that leaves nothing half done.
+// harmless returns the stop of a command that leaves nothing half done.
 func harmless(says string) stop {
 	return stop{says: says, patience: giveUp, code: exitFailed}
 }
 
-// The stops of training.
+// The stops of training, by stage.
 var (
 	preparing = harmless("stopping; nothing was trained since the last save")
-	// following is that of a rank above 0, which tells the others, and of the process that
-	// started them.
+	// following is the stop of a rank above 0, which informs the other ranks, and of the process that started
+	// them.
 	following = stop{follows: true}
 	afterward = stop{says: "the weights are saved; finishing the report"}
 )
 
-// training is the stop of the loop, which has the grace to save.
+// training returns the stop of the training loop, which has a grace period to save.
 func training(grace time.Duration) stop {
 	return stop{
 		says: "finishing the micro-batch and saving", patience: grace, only: syscall.SIGTERM,
@@ -81,22 +77,20 @@ func training(grace time.Duration) stop {
 	}
 }
 
-// interruption ends the work in hand at the first Ctrl-C, SIGTERM or SIGHUP, so that a
-// run saves and stops; a second signal ends the process at once, and so does
-// the end of the verb's patience. Signals stay caught after stop: one that
-// comes when the work is done and the process about to end must not turn its
-// exit code into a death by signal.
+// interruption stops the current work at the first Ctrl-C, SIGTERM or SIGHUP, so that a run saves and stops.
+// A second signal, or the end of the command's patience, ends the process at once. Signals stay caught after
+// stop: one that arrives when the work is done must not turn the exit code into a death by signal.
 type interruption struct {
 	ctx   context.Context
 	doing atomic.Pointer[stop]
 	stop  func()
-	typed chan<- os.Signal // what the terminal would have sent
+	typed chan<- os.Signal // stands in for signals that the terminal would have sent
 }
 
-// errInterrupted is why the context of an interrupted verb ended.
+// errInterrupted is the cause of a cancelled context after an interrupt.
 var errInterrupted = errors.New("interrupted")
 
-// interrupts catches signals for a verb.
+// interrupts catches signals for a command.
 func interrupts(w io.Writer, verb string) *interruption {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	n := &interruption{ctx: ctx}
@@ -104,8 +98,8 @@ func interrupts(w io.Writer, verb string) *interruption {
 	c := make(chan os.Signal, 2)
 	n.typed = c
 	signal.Notify(c, endings()...)
-	// A pipe whose reader has left fails the write, and does not end the process
-	// in the middle of a run: see stream.
+	// If the reader of a pipe has left, the write must fail rather than end the process in the middle of a
+	// run: see stream.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	done := make(chan struct{})
 	n.stop = func() {
@@ -145,9 +139,8 @@ func interrupts(w io.Writer, verb string) *interruption {
 	return n
 }
 
-// endings are the signals that end a verb's work. That of a terminal which was closed, or of a
-// connection which was lost, is one of them, unless who started this process had it ignored, as
-// nohup does.
+// endings returns the signals that stop a command. SIGHUP, from a closed terminal or a lost connection, is
+// one of them, unless the parent process ignored it, as nohup does.
 func endings() []os.Signal {
 	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -156,7 +149,7 @@ func endings() []os.Signal {
 	return list
 }
 
-// ending is a signal, where a hang-up counts as SIGTERM.
+// ending normalizes a signal: SIGHUP counts as SIGTERM.
 func ending(s os.Signal) os.Signal {
 	if s == syscall.SIGHUP {
 		return syscall.SIGTERM
@@ -164,16 +157,16 @@ func ending(s os.Signal) os.Signal {
 	return s
 }
 
-// does sets what happens at a signal from here on.
+// does sets what a signal does from now on.
 func (n *interruption) does(s stop) { n.doing.Store(&s) }
 
 // interrupted reports whether a signal has come.
 func (n *interruption) interrupted() bool { return errors.Is(context.Cause(n.ctx), errInterrupted) }
 
-// interrupt is Ctrl-C where the terminal is in a mode in which it sends no signal.
+// interrupt acts as Ctrl-C in a terminal mode that sends no signal.
 func (n *interruption) interrupt() {
 	select {
 	case n.typed <- os.Interrupt:
-	default: // two are waiting, and more would make no difference
+	default: // two are already queued, and more would make no difference
 	}
 }

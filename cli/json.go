@@ -10,10 +10,10 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// With --json, stdout holds one JSON document: the verb's, or that of the
-// refusal. Everything else goes to stderr.
+// With --json, stdout contains exactly one JSON document, either the command's or that of the refusal.
+// Everything else goes to stderr.
 
-// speak decides where the verb's output goes.
+// speak decides where the command's output goes.
 func (a *app) speak(asJSON bool) {
 	if a.asJSON = asJSON; asJSON {
 		a.out = a.err
@@ -22,8 +22,8 @@ func (a *app) speak(asJSON bool) {
 	}
 }
 
-// json makes v the document of the verb, which is printed when the verb ends: a refusal that
-// comes after it is part of it.
+// json makes v the document of the command. It is printed when the command ends, so that a later refusal can
+// be added.
 func (a *app) json(v any) error {
 	if a.document != nil {
 		return fmt.Errorf("stdout already has its JSON document")
@@ -33,10 +33,10 @@ func (a *app) json(v any) error {
 	return err
 }
 
-// jsonNow prints v, the document of a verb that goes on.
+// jsonNow prints v at once, as the document of a command that goes on.
 func (a *app) jsonNow(v any) error { return errors.Join(a.json(v), a.publish()) }
 
-// publish prints the document, if there is one and it was not printed yet.
+// publish prints the document, if there is one that has not been printed.
 func (a *app) publish() error {
 	if a.document == nil || a.written {
 		return nil
@@ -46,15 +46,15 @@ func (a *app) publish() error {
 	return err
 }
 
-// refusal is the document of a verb that failed before it had one.
+// refusal is the document of a command that failed before it had one.
 type refusal struct {
 	Error    string           `json:"error"`
 	ExitCode int              `json:"exit_code"`
-	Plan     *plan.DoesNotFit `json:"plan,omitempty"` // of what does not fit
+	Plan     *plan.DoesNotFit `json:"plan,omitempty"` // set if the plan does not fit
 }
 
-// refuse prints the refusal if JSON was requested: as a document of its own, or as the first
-// fields of the verb's. Training that was stopped is no refusal.
+// refuse prints the refusal if JSON was requested: as a document of its own, or as the first fields of the
+// command's document. Training that was stopped is not a refusal.
 func (a *app) refuse(err error, code int) {
 	if !a.asJSON || a.written {
 		return
@@ -63,20 +63,20 @@ func (a *app) refuse(err error, code int) {
 	switch {
 	case a.document == nil:
 		errors.As(err, &r.Plan)
-		if a.json(r) != nil { // a plan with a figure that JSON cannot hold
+		if a.json(r) != nil { // the plan contains a number that JSON cannot represent
 			r.Plan, a.document = nil, nil
-			_ = a.json(r) // text and a number
+			_ = a.json(r) // cannot fail without the plan: text and a number
 		}
 	case code != exitStopped:
 		if a.document, err = refused(a.document, r); err != nil {
 			a.warnf("snug: %v\n", err)
 		}
 	}
-	_ = a.publish() // where stdout is gone the exit code shows it
+	_ = a.publish() // if stdout is gone, the exit code shows it
 }
 
-// refused is the document of a verb with the refusal that came after it. A document that is no
-// object becomes the field "result" of one.
+// refused adds a refusal to the document of a command. A document that is not an object becomes the field
+// "result" of one.
 func refused(document []byte, r refusal) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(document, &fields) != nil || fields == nil {
@@ -94,7 +94,7 @@ func refused(document []byte, r refusal) ([]byte, error) {
 			return document, fmt.Errorf("the document has a field %q of its own", own)
 		}
 	}
-	// Both are objects, indented alike: {\n ... \n}.
+	// Both are objects with the same indentation: {\n ... \n}.
 	head, tail := bytes.TrimSuffix(raw, []byte("\n}")), bytes.TrimPrefix(document, []byte("{"))
 	return slices.Concat(head, []byte(","), tail), nil
 }

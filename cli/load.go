@@ -8,20 +8,18 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// choice is how a verb names a configuration.
+// choice is how a command names a configuration.
 type choice struct {
 	Preset string `arg:"" optional:"" help:"Preset to start from (default: quickstart, unless --config is given)."`
 	Config string `help:"YAML file with settings." placeholder:"FILE" type:"existingfile"`
 }
 
-// sources are where a configuration comes from, with the settings that were given
-// as flags.
+// sources returns the sources of a configuration, with the settings that were given as flags.
 func (a *app) sources(c choice) config.Sources {
 	return config.Sources{Preset: c.Preset, File: c.Config, Overrides: a.overrides, Fetch: a.fetch(true)}
 }
 
-// load resolves a configuration with further settings. What it names as data is
-// fetched if needed.
+// load resolves a configuration with extra settings. needData fetches the data that it names.
 func (a *app) load(c choice, extra []config.Override, needData bool) (*session.Setup, error) {
 	from, err := session.Respelled(a.sources(c), a.onEvent)
 	if err != nil {
@@ -45,8 +43,8 @@ func (a *app) loadShared(c choice, perMachine, machines int) (*session.Setup, er
 	return session.LoadShared(a.ctx, from, perMachine, machines, a.onEvent)
 }
 
-// onEvent shows an event of a verb that does not train. A message about a
-// configuration is printed once, though every phase of a run loads it again.
+// onEvent prints an event of a command that does not train. A message about a configuration is printed once,
+// even though every phase of a run loads it again.
 func (a *app) onEvent(e session.Event) {
 	switch e := e.(type) {
 	case session.Info:

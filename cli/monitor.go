@@ -51,7 +51,7 @@ SNUG_MONITOR_TOKEN) a browser asks for it once, and a program sends the header
 Authorization: Bearer TOKEN.`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (m *monitorCmd) Run(a *app) error {
 	if m.Interval < 100*time.Millisecond {
 		return usage("--interval %s: want 100ms or more", m.Interval)
@@ -83,7 +83,7 @@ func (m *monitorCmd) Run(a *app) error {
 	return m.lines(a, w)
 }
 
-// watcher opens the runs to be watched.
+// watcher opens the runs to watch.
 func (m *monitorCmd) watcher() (*terminal.Watcher, error) {
 	if m.Only {
 		return terminal.WatchMachine(monitor.NewMachine()), nil
@@ -110,10 +110,10 @@ func (m *monitorCmd) watcher() (*terminal.Watcher, error) {
 	return terminal.WatchRuns(runs...), nil
 }
 
-// runsFolder is where runs without --out are.
+// runsFolder is the default folder for runs without --out.
 const runsFolder = "runs"
 
-// newestRun is the run in a folder, or in a folder of it, that was written last.
+// newestRun returns the most recently written run in a folder or its subfolders.
 func newestRun(folder string) (string, error) {
 	list, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -132,12 +132,11 @@ func newestRun(folder string) (string, error) {
 	return newest, nil
 }
 
-// lastWritten is when the run in dir, or a phase of it, was written last; zero: there
-// is none.
+// lastWritten returns when the run in dir, or a phase of it, was last written; zero if there is none.
 func lastWritten(dir string) (last time.Time) {
 	for _, pattern := range []string{"", "*"} {
 		for _, name := range []string{monitor.InfoFile, train.MetricsFile} {
-			files, _ := filepath.Glob(filepath.Join(globQuoted(dir), pattern, name)) // fails only on a bad pattern
+			files, _ := filepath.Glob(filepath.Join(globQuoted(dir), pattern, name)) // only fails on a bad pattern
 			for _, f := range files {
 				if info, err := os.Stat(f); err == nil && info.ModTime().After(last) {
 					last = info.ModTime()
@@ -148,7 +147,7 @@ func lastWritten(dir string) (last time.Time) {
 	return last
 }
 
-// globQuoted is a path as a pattern that matches it alone.
+// globQuoted quotes a path as a pattern that matches only the path.
 func globQuoted(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
@@ -163,8 +162,7 @@ func (m *monitorCmd) document(a *app, w *terminal.Watcher) error {
 	return a.json(map[string]any{"runs": f.Runs})
 }
 
-// settle waits until there is a figure of the machine, which is about a stretch of
-// time.
+// settle waits until the machine has been sampled once, which takes one interval.
 func (m *monitorCmd) settle(a *app) {
 	if m.Only {
 		select {
@@ -174,7 +172,7 @@ func (m *monitorCmd) settle(a *app) {
 	}
 }
 
-// The size of a screen that is printed once.
+// The size of a screen that is printed only once.
 const (
 	onceWidth  = 80
 	onceHeight = 36
@@ -193,7 +191,7 @@ func (m *monitorCmd) once(a *app, w *terminal.Watcher) error {
 // clampWidth limits the width that a terminal reports to what can be drawn.
 func clampWidth(w int) int { return min(max(w, 40), 400) }
 
-// lines prints a line whenever something changed, until the runs end.
+// lines prints a line whenever something changes, until the runs end.
 func (m *monitorCmd) lines(a *app, w *terminal.Watcher) error {
 	var last []string
 	said := map[string]bool{}
@@ -203,7 +201,7 @@ func (m *monitorCmd) lines(a *app, w *terminal.Watcher) error {
 		if !first || m.Only {
 			select {
 			case <-a.ctx.Done():
-				return nil // Ctrl-C is how watching ends
+				return nil // Ctrl-C is the normal way to end watching
 			case <-tick.C:
 			}
 		}
@@ -230,7 +228,7 @@ func (m *monitorCmd) lines(a *app, w *terminal.Watcher) error {
 	}
 }
 
-// flat are the runs, with those that consist of phases replaced by them.
+// flat returns the runs, with a run in phases replaced by its phases.
 func flat(runs []*monitor.Snapshot) (list []*monitor.Snapshot) {
 	for _, s := range runs {
 		if len(s.Phases) == 0 {
@@ -241,23 +239,21 @@ func flat(runs []*monitor.Snapshot) (list []*monitor.Snapshot) {
 	return list
 }
 
-// looks are what the terminal can show.
+// looks returns what the terminal can show.
 func (m *monitorCmd) looks() terminal.Looks {
 	l := looksOf(os.Getenv)
 	l.ASCII = l.ASCII || m.ASCII
 	return l
 }
 
-// looksOf reads the environment: color unless NO_COLOR is set, and ASCII unless the
-// locale is UTF-8.
+// looksOf reads the environment: color unless NO_COLOR is set, ASCII unless the locale is UTF-8.
 func looksOf(env func(string) string) terminal.Looks {
 	locale := strings.ToLower(cmp.Or(env("LC_ALL"), env("LC_CTYPE"), env("LANG")))
 	utf8 := strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
 	return terminal.Looks{Color: env("NO_COLOR") == "", ASCII: !utf8 && env("WT_SESSION") == ""}
 }
 
-// terminal is where a screen can be shown: stdin and stdout, if both are terminals
-// that can be drawn on.
+// terminal returns the files for a screen: stdin and stdout, if both are terminals that can be drawn on.
 func (a *app) terminal() (in, out *os.File, ok bool) {
 	in, isIn := a.in.(*os.File)
 	out, isOut := a.stdout.w.(*os.File)

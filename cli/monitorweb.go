@@ -12,15 +12,15 @@ import (
 // monitorTokenVariable names the environment variable that holds the dashboard's token.
 const monitorTokenVariable = "SNUG_MONITOR_TOKEN"
 
-// webFlags are those of the dashboard.
+// webFlags are the flags of the dashboard.
 type webFlags struct {
 	Web       bool   `help:"Show the runs in a browser, and tell Prometheus at /metrics."`
 	Listen    string `help:"With --web: address to listen on (default: 127.0.0.1:8412)." placeholder:"HOST:PORT"`
 	TokenFile string `name:"token-file" help:"With --web: file with the token that requests must carry (default: the variable SNUG_MONITOR_TOKEN)." placeholder:"FILE"`
 }
 
-// check refuses flags that have no meaning with --web (other: such a flag is set), or
-// none without it.
+// check rejects flags that make no sense with --web, and flags that need it. other says that a flag for
+// another kind of output is set.
 func (f *webFlags) check(other bool) error {
 	switch {
 	case f.Web && other:

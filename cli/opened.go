@@ -16,21 +16,21 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// pick is how a verb that uses a model names its checkpoint.
+// pick is how a command that uses a model names its checkpoint.
 type pick struct {
 	Path       string `arg:"" name:"run" help:"Run directory (its best checkpoint is used) or a checkpoint folder."`
 	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
 }
 
-// state is how a verb names a checkpoint whose state is looked at or carried
-// elsewhere, to continue from or to compare: the last.
+// state is how a command names a checkpoint to inspect, copy, compare or continue from; by default, the last
+// one.
 type state struct {
 	Path       string `arg:"" name:"run" help:"Run directory (its last checkpoint is used) or a checkpoint folder."`
 	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
 }
 
-// stateOf chooses that checkpoint. Unless it is named it is the last that looks
-// intact; its bytes are not read.
+// stateOf chooses that checkpoint: the named one, or the last that looks intact. It does not read its
+// contents.
 func (a *app) stateOf(s state) (*checkpoint.Chosen, error) {
 	if s.Checkpoint != "" {
 		return a.choose(s.Path, s.Checkpoint)
@@ -54,15 +54,15 @@ func (a *app) stateOf(s state) (*checkpoint.Chosen, error) {
 	return nil, fmt.Errorf("%w in %s", checkpoint.ErrNone, dir)
 }
 
-// opened is a checkpoint with the configuration it was made with.
+// opened is a checkpoint with the configuration that it was made with.
 type opened struct {
 	*checkpoint.Chosen
 	config *config.Config
 	system system.System
 }
 
-// device is where to compute, with as many threads as a flag asks for (0: none
-// does), else those of this process. The run's own number was another machine's.
+// device opens the device to compute on, with asked threads or, if that is 0, the default of this process.
+// The thread count of the run may come from another machine.
 func (o *opened) device(a *app, asked int) (engine.Backend, error) {
 	threads := asked
 	if from, ok := o.config.Origin("hardware.threads"); threads == 0 && ok && from.Kind == config.Flag {
@@ -74,10 +74,10 @@ func (o *opened) device(a *app, asked int) (engine.Backend, error) {
 	return backend.Open(backend.Options{Device: "auto", Threads: threads, NoCublas: o.config.Hardware.Cublas == "off", Chosen: func(why string) { a.warnf("%s\n", why) }, Note: func(text string) { a.warning("%s", text) }})
 }
 
-// open chooses the checkpoint to use.
+// open opens the checkpoint to use.
 func (a *app) open(p pick) (*opened, error) { return a.openFor(p, false) }
 
-// openFor is open for what needs the run's data too, or not.
+// openFor is open, and with data set also fetches the run's data.
 func (a *app) openFor(p pick, data bool) (*opened, error) {
 	c, err := a.choose(p.Path, p.Checkpoint)
 	if err != nil {
@@ -93,8 +93,8 @@ func (a *app) openFor(p pick, data bool) (*opened, error) {
 	return &opened{c, cfg, session.SystemOf(cfg)}, nil
 }
 
-// choose finds the checkpoint that path means, by the rule of
-// [checkpoint.Choose], and reports which it skipped.
+// choose finds the checkpoint that path stands for, by the rule of [checkpoint.Choose], and reports those
+// that it skipped.
 func (a *app) choose(path, want string) (*checkpoint.Chosen, error) {
 	path, err := a.runWithModel(path)
 	if err != nil {
@@ -116,14 +116,14 @@ func (a *app) choose(path, want string) (*checkpoint.Chosen, error) {
 	return c, nil
 }
 
-// runWithModel is, of the directory of a whole training in phases, the folder
-// of the phase whose model is used; any other path is given back.
+// runWithModel returns the folder of the phase whose model is used if path is a run in phases, and path
+// itself otherwise.
 func (a *app) runWithModel(path string) (string, error) {
 	file := filepath.Join(path, checkpoint.ConfigFile)
 	if _, err := os.Stat(file); err != nil || hasCheckpoints(path) {
 		return path, nil
 	}
-	// It is in a run directory, or in a checkpoint, next to its weights.
+	// The file is in a run directory, or in a checkpoint next to its weights.
 	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err == nil {
 		return path, nil
 	}
@@ -147,7 +147,7 @@ func (a *app) runWithModel(path string) (string, error) {
 	return path, err
 }
 
-// runsBelow are the run directories with checkpoints in a folder.
+// runsBelow returns the run directories with checkpoints in a folder.
 func runsBelow(dir string) (runs []string, err error) {
 	found, err := os.ReadDir(dir)
 	for _, e := range found {

@@ -28,7 +28,7 @@ type planCmd struct {
 	Nproc  int      `help:"Plan for this many processes on each machine, which share the micro-batches of every update: the memory of one, what they exchange, and how much faster all are." placeholder:"N" min:"1" of:"processes"`
 	Nodes  int      `help:"Plan for this many machines, each with the processes of --nproc (default: 1)." placeholder:"M" min:"1" of:"machines"`
 	Link   string   `help:"What is between the machines of --nodes, by its rate: 10Gb, 25Gb, 100Gb, 3GB (b: bits, B: bytes a second)." placeholder:"RATE"`
-	// CardLink is for the prediction of NCCL alone: snug's own exchange crosses main memory.
+	// CardLink is only for the prediction of NCCL, because snug's own exchange crosses main memory.
 	CardLink string `help:"What is between the cards of a machine: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4 (default: what the card usually has)." placeholder:"NAME"`
 }
 
@@ -52,11 +52,11 @@ With --nproc or --nodes the time of an update with several processes is predicte
 measured; docs/scaling.md has the model and what it was held against.`
 }
 
-// planningGC is how many percent the heap grows between two collections of garbage while plans are
-// made: what they keep is little next to what they throw away.
+// planningGC is the percentage by which the heap may grow between garbage collections while planning, which
+// discards far more than it keeps.
 const planningGC = 200
 
-// Run implements the verb.
+// Run implements the command.
 func (p *planCmd) Run(a *app) error {
 	s, err := p.load(a)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *planCmd) Run(a *app) error {
 		return err
 	}
 	var refused error
-	var said []any // a report or a refusal for each target
+	var said []any // one report or refusal per target
 	for i, t := range targets {
 		report, no, err := s.Plan(t)
 		var hopeless *plan.Hopeless
@@ -129,7 +129,7 @@ func (p *planCmd) Run(a *app) error {
 			if i > 0 {
 				a.printf("\n")
 			}
-			a.printf("%v\n%s\n", report, times(s, report.Time)) // before the ladder, which takes longer
+			a.printf("%v\n%s\n", report, times(s, report.Time)) // printed before the ladder, which takes longer
 			ladder, err := s.Ladder(t, report, no)
 			if err != nil {
 				return err
@@ -156,7 +156,7 @@ func (p *planCmd) Run(a *app) error {
 	return refused
 }
 
-// fittingPlan and refusedPlan are a plan as JSON, with how large settings could be.
+// fittingPlan and refusedPlan are plans as JSON, with how large settings could be.
 type (
 	fittingPlan struct {
 		*plan.Report
@@ -172,7 +172,7 @@ type (
 	}
 )
 
-// load is the setup of what is planned, that of one of several processes if they were asked for.
+// load returns the setup to plan; with --nproc or --nodes, that of one of several processes.
 func (p *planCmd) load(a *app) (*session.Setup, error) {
 	if p.Nproc == 0 && p.Nodes == 0 {
 		for _, flag := range [][2]string{{"--link", p.Link}, {"--card-link", p.CardLink}} {
@@ -194,7 +194,7 @@ func (p *planCmd) load(a *app) (*session.Setup, error) {
 	return a.loadShared(p.choice, max(1, p.Nproc), max(1, p.Nodes))
 }
 
-// clusters are those of the targets; nil: one process was asked for.
+// clusters returns one cluster for each target, or nil if the plan is for one process.
 func (p *planCmd) clusters(s *session.Setup, targets []plan.Target) (list []plan.Cluster, err error) {
 	if s.World == 0 {
 		return nil, nil
@@ -233,7 +233,7 @@ func extentsText(extents []session.Extent) string {
 	return "\nthe largest that fit, each with the other settings as they are and gradient_checkpointing full\n" + table.Format(rows)
 }
 
-// times are the lines on a whole run and on an epoch.
+// times returns the lines about a whole run and an epoch.
 func times(s *session.Setup, t plan.Timing) string {
 	text := fmt.Sprintf("whole run: %s in %s, without evaluations and saves\n", size.Of(s.Config.Training.MaxSteps, "update"), wholeRun(t))
 	if t.EpochUnits > 0 {
@@ -242,14 +242,14 @@ func times(s *session.Setup, t plan.Timing) string {
 	return text
 }
 
-// epochLine is the line on an epoch, and how many the run has.
+// epochLine returns the line about an epoch, and how many of them the run has.
 func epochLine(s *session.Setup, t plan.Timing) string {
 	update := int64(s.Model.Shape.MicroBatch*s.Model.Shape.Accumulation) * s.Model.UnitsPerRow
 	epochs := float64(update*int64(s.Config.Training.MaxSteps)) / float64(t.EpochUnits)
 	return fmt.Sprintf("an epoch: %s %s in %s; the run has %.3g of them\n", size.Count(float64(t.EpochUnits)), s.Model.Unit, epoch(t), epochs)
 }
 
-// all prints one line for each card.
+// all prints one line per card.
 func (p *planCmd) all(a *app, s *session.Setup) error {
 	type row struct {
 		Card      string           `json:"card"`
@@ -258,8 +258,8 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 		Has       int64            `json:"capacity_bytes"`
 		Fits      bool             `json:"fits"`
 		Rate      float64          `json:"units_per_second"`
-		Least     float64          `json:"units_per_second_least"` // the other end of the range
-		Note      string           `json:"note,omitempty"`         // of both
+		Least     float64          `json:"units_per_second_least"` // the slow end of the range
+		Note      string           `json:"note,omitempty"`         // applies to both ends
 		Change    string           `json:"smallest_change,omitempty"`
 
 		predicted string
@@ -307,7 +307,7 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 	return a.table(out)
 }
 
-// ops prices the operations of what would be trained.
+// ops prints the predicted times of the operations that training would run.
 func (p *planCmd) ops(a *app, s *session.Setup) error {
 	targets, err := s.Targets(p.Card)
 	if err != nil {
@@ -339,7 +339,7 @@ func (p *planCmd) ops(a *app, s *session.Setup) error {
 	return nil
 }
 
-// dump compiles what would be trained, with the programs printed.
+// dump compiles what would be trained and prints the programs.
 func (p *planCmd) dump(a *app, s *session.Setup) error {
 	ok := false
 	for _, n := range pass.Names() {

@@ -37,7 +37,7 @@ const (
 	curveEval = "eval_loss"
 )
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptPlotCmd) Run(a *app) (err error) {
 	at, err := a.stateOf(c.state)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 	return a.curvesSVG(c.SVG, h)
 }
 
-// document prints the requested curves, and writes the charts.
+// document prints the requested curves as JSON, and writes the charts.
 func (c *ckptPlotCmd) document(a *app, h checkpoint.History) error {
 	if c.SVG != "" {
 		if err := a.curvesSVG(c.SVG, h); err != nil {
@@ -99,7 +99,7 @@ func (c *ckptPlotCmd) document(a *app, h checkpoint.History) error {
 	return a.json(h)
 }
 
-// curvesSVG writes every curve, the losses in one chart.
+// curvesSVG writes every curve, with the losses in one chart.
 func (a *app) curvesSVG(path string, h checkpoint.History) error {
 	var charts []report.Chart
 	for _, name := range sortedKeys(h) {
@@ -140,7 +140,7 @@ func values(s *checkpoint.Series) []float64 {
 	return y
 }
 
-// spread thins values to at most n, evenly, the last among them.
+// spread thins out values evenly to at most n, always keeping the last.
 func spread(y []float64, n int) []float64 {
 	if len(y) <= n {
 		return y
@@ -152,7 +152,7 @@ func spread(y []float64, n int) []float64 {
 	return out
 }
 
-// limits are the least and the largest of the finite values, NaN if there is none.
+// limits returns the smallest and largest finite value, NaN if there is none.
 func limits(y []float64) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, v := range y {
@@ -166,8 +166,7 @@ func limits(y []float64) (low, high float64) {
 	return low, high
 }
 
-// relative gives where finite values lie between low and high, from 0 to 1;
-// others are left out.
+// relative returns the positions of finite values between low and high, from 0 to 1, and leaves out others.
 func relative(y []float64, low, high float64) []float64 {
 	var out []float64
 	for _, v := range y {
@@ -185,11 +184,11 @@ func relative(y []float64, low, high float64) []float64 {
 	return out
 }
 
-// The size of a plot in characters, each of 2 by 4 dots.
+// The size of a plot in characters of 2 by 4 dots.
 const plotWidth, plotHeight = 72, 14
 
-// drawCurves draws curves over a common axis: the first as dots of Braille
-// characters, a further one as circles. Values that are not finite are left out.
+// drawCurves draws curves over a common axis: the first as dots of Braille characters, further ones as
+// circles. Values that are not finite are left out.
 func drawCurves(h checkpoint.History, names []string) string {
 	var all []float64
 	first, last := int64(math.MaxInt64), int64(0)
@@ -222,7 +221,7 @@ func drawCurves(h checkpoint.History, names []string) string {
 		}
 	}
 	var b strings.Builder
-	title := names[0] // there is one: its values are finite
+	title := names[0] // there is always one, with finite values
 	if len(names) > 1 {
 		title += ", " + names[1] + " (o)"
 	}

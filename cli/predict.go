@@ -36,7 +36,7 @@ Examples:
   snug predict runs/mine --stdin-format jsonl --format csv < comments.jsonl`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (p *predictCmd) Run(a *app) (err error) {
 	if err := p.check(); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if remark := k.Remark(); remark != "" {
 		_, _ = fmt.Fprintf(a.err, "%s\n", remark)
 	}
-	var out io.Writer = a.out // which is stdout, unless JSON was requested
-	var said bytes.Buffer     // the answers, as part of a document
+	var out io.Writer = a.out // stdout, unless JSON was requested
+	var said bytes.Buffer     // collects the answers for a JSON document
 	switch {
 	case p.Output != "":
 		f, err2 := regular.Create(p.Output)
@@ -90,7 +90,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	return err
 }
 
-// check refuses flags that do not apply to the input.
+// check rejects flags that do not apply to the input.
 func (p *predictCmd) check() error {
 	format, lines := p.Stdin, len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines")
 	switch {
@@ -104,8 +104,7 @@ func (p *predictCmd) check() error {
 	return nil
 }
 
-// document prints what was predicted as JSON: the answers, or the file that
-// they were written to.
+// document prints the predictions as JSON: the answers, or the file that they were written to.
 func (p *predictCmd) document(a *app, o *opened, lines []byte, n int, took time.Duration) error {
 	d := struct {
 		*checkpoint.Chosen

@@ -11,15 +11,14 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// progress shows the updates of a run: a line that is rewritten on a terminal,
-// plain log lines elsewhere.
+// progress shows the updates of a run: on a terminal as one line that is rewritten, otherwise as log lines.
 type progress struct {
 	*app
 	run      session.Begins
 	terminal bool
 	sampler  *device.Sampler
 	status   string // what the store is doing
-	live     bool   // a line is on the screen that will be rewritten
+	live     bool   // the screen shows a line that will be rewritten
 	last     time.Time
 	rate     float64 // updates per second, smoothed
 	tokens   float64 // units per second, smoothed
@@ -53,7 +52,7 @@ func (p *progress) step(s train.Step) {
 	}
 }
 
-// line is the progress line.
+// line returns the progress line.
 func (p *progress) line(s train.Step) string {
 	eta := time.Duration(float64(s.Total-s.Update)/p.rate) * time.Second
 	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, size.Count(p.tokens), shortUnit(p.run.Model.Unit))

@@ -18,13 +18,13 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// Training by several processes. With --nproc this process starts them all (spawn.go), of which the
-// one of rank 0 has the terminal; other launchers have started them before.
+// Training with several processes. With --nproc this process starts all of them (spawn.go), and the one with
+// rank 0 has the terminal. Other launchers start them before snug runs.
 
-// processes is the number of processes of --nproc.
+// processes is the value of --nproc.
 type processes struct {
-	n    int  // 0: not given
-	auto bool // as many as use all of the machine, which n becomes
+	n    int  // 0 if not given
+	auto bool // as many as use the whole machine; n is set later
 }
 
 // Decode implements kong.MapperValue.
@@ -50,18 +50,18 @@ func (p *processes) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// silence is how long a rank may give no sign of life, 0: as usual. Tests have no time.
+// silence is how long a rank may show no sign of life; 0 means the default. Tests shorten it.
 var silence time.Duration
 
-// place is this process among those that train together: it trains alone where launch is nil, starts
-// others where spawn is set, and otherwise is a rank of group.
+// place is the role of this process among those that train together. It trains alone if launch is nil, starts
+// others if spawn is set, and otherwise is a rank of group.
 type place struct {
 	launch *dist.Launch
 	group  dist.Group
 	spawn  *spawn
 }
 
-// local is the place on this machine.
+// local returns the place on this machine.
 func (p *place) local() session.Local {
 	l := session.Local{Rank: p.launch.LocalRank, World: p.launch.LocalWorld}
 	if p.launch.By == "snug" {
@@ -73,8 +73,8 @@ func (p *place) local() session.Local {
 	return l
 }
 
-// join finds this process's place. It waits for the other ranks, but first refuses what all of
-// them would.
+// join finds the place of this process. It waits for the other ranks, but first rejects what all of them
+// would reject.
 func (t *trainCmd) join(a *app) (p place, err error) {
 	launch, err := dist.FindLaunch(os.Getenv)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *trainCmd) join(a *app) (p place, err error) {
 		return p, usage("--nproc starts processes by itself, and %s has started %d: give one of the two", launch.By, launch.World)
 	}
 	own := session.Options{Sources: a.sources(t.choice), Dir: t.Out, Resume: t.Resume, Fresh: t.Fresh, Phase: t.Phase}
-	started := launch != nil && launch.By == "snug" // by a process like this one, which has counted and refused
+	started := launch != nil && launch.By == "snug" // by a process like this one, which has already counted and checked
 	var bound [][]int
 	if t.Nproc.auto && !started {
 		d, err := session.Divide(a.ctx, own)
@@ -98,9 +98,9 @@ func (t *trainCmd) join(a *app) (p place, err error) {
 		if err := launch.Spread(t.Nproc.n, t.Nproc.auto); err != nil {
 			return p, session.UsageError{Err: err}
 		}
-		if launch.World == max(1, t.Nproc.n) { // there is one machine
+		if launch.World == max(1, t.Nproc.n) { // there is only one machine
 			launch = nil
-		} else if t.Nproc.n > 1 { // this process starts those of this machine
+		} else if t.Nproc.n > 1 { // this process starts the ranks of this machine
 			if err := session.Preflight(a.ctx, own, launch.World, false); err != nil {
 				return p, err
 			}
@@ -143,21 +143,21 @@ func (t *trainCmd) join(a *app) (p place, err error) {
 	return place{launch: launch, group: g}, err
 }
 
-// everywhere are the verbs that every process of a launch may do. All others are the work of one:
-// several would do it as often, and write the same files.
+// everywhere lists the commands that every process of a launch may run. All others are for a single process:
+// several would repeat the work and write the same files.
 var everywhere = []string{"train", "doctor", "config"}
 
-// alone refuses a verb that is the work of one process where a launcher has started several.
+// alone rejects a command for a single process if a launcher has started several.
 func alone(verb string) error {
 	launch, err := dist.FindLaunch(os.Getenv)
 	if err != nil || launch == nil || launch.World == 1 || slices.Contains(everywhere, verb) {
-		return nil // what contradicts itself says nothing of several
+		return nil // contradictory variables do not show that there are several
 	}
 	return usage("%s is the work of one process, and this is one of several (%v): start it without the launcher, or, where each has work of its own, with %s=none", verb, launch, dist.LauncherVariable)
 }
 
-// asked is what this process is asked for, which must be the same for all ranks: what they print is
-// their own.
+// asked returns the part of the command line that must be the same on all ranks. How each one prints may
+// differ.
 func (t *trainCmd) asked(a *app) map[string]string {
 	m := map[string]string{}
 	add := func(name, value string) {
@@ -182,17 +182,16 @@ func (t *trainCmd) asked(a *app) map[string]string {
 	return m
 }
 
-// quietly is how long ranks wait for others without a word.
+// quietly is how long ranks wait for others before they say so.
 const quietly = 5 * time.Second
 
-// What a process inherits from the one that started it: the first files after stderr.
+// Files that a process inherits from the one that started it: the first after stderr.
 const (
-	lifelineFile = 3 // ends when that process does
-	listenerFile = 4 // of rank 0
+	lifelineFile = 3 // closed when the parent process ends
+	listenerFile = 4 // for rank 0 only
 )
 
-// inherit takes what the process that started this one has left for it, and has this one end
-// with that.
+// inherit takes over the files from the process that started this one, and makes this process end with it.
 func inherit(a *app, launch *dist.Launch) (err error) {
 	syscall.CloseOnExec(lifelineFile)
 	go func() {
@@ -213,7 +212,7 @@ func inherit(a *app, launch *dist.Launch) (err error) {
 // orphaned returns when the other end of a pipe is closed.
 func orphaned(lifeline io.Reader) {
 	if _, err := io.Copy(io.Discard, lifeline); err != nil {
-		select {} // it is no pipe
+		select {} // not a pipe, so wait forever
 	}
 }
 

@@ -27,7 +27,7 @@ Example:
   snug ckpt push runs/quickstart s3://bucket/quickstart --compress`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptPushCmd) Run(a *app) error {
 	at, err := a.stateOf(c.state)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *ckptPushCmd) Run(a *app) error {
 	return nil
 }
 
-// patience is how long a verb in the foreground keeps trying an object that makes
-// no progress. Training, which loses nothing by it, tries for longer.
+// patience is how long a command in the foreground retries an object without progress. Training tries longer,
+// because that costs it nothing.
 const patience = 2 * time.Minute
 
 func (a *app) pushOptions(pack bool) remote.PushOptions {
@@ -63,7 +63,7 @@ func (a *app) pushOptions(pack bool) remote.PushOptions {
 	}}
 }
 
-// retried reports what failed and when it is tried again.
+// retried says what failed and when it will be tried again.
 func retried(e remote.RetryEvent) string {
 	return fmt.Sprintf("%s: attempt %d failed: %v; next try in %s", e.Object, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
 }
@@ -74,7 +74,7 @@ type ckptPullCmd struct {
 	Checkpoint string `help:"Name as ckpt remote lists it." default:"latest"`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptPullCmd) Run(a *app) error {
 	r, err := remote.Open(c.URL, remote.Config{})
 	if err != nil {
@@ -97,7 +97,7 @@ type ckptRemoteCmd struct {
 	URL string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *ckptRemoteCmd) Run(a *app) error {
 	r, err := remote.Open(c.URL, remote.Config{})
 	if err != nil {

@@ -31,7 +31,7 @@ Examples:
   snug report runs/quickstart --format json | jq .runs[0].evaluations`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (c *reportCmd) Run(a *app) error {
 	format := c.Format
 	if a.asJSON {
@@ -82,7 +82,7 @@ func (c *reportCmd) Run(a *app) error {
 	return nil
 }
 
-// unlinked refuses a folder of a run that is a link, through which a report would be written.
+// unlinked rejects a link in place of a run's folder, because a report would be written through it.
 func unlinked(run, folder string) (err error) {
 	dir, err := rundir.Look(run)
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// SageMaker runs an image with the one argument train. What was asked for is in a file, and
-// what is left in two folders is kept: checkpoints while training (and given back to a
-// job that starts again), the model at the end.
+// SageMaker runs an image with the single argument train. It puts the request in a file, and keeps the
+// contents of two folders: checkpoints during training, which it restores when a job restarts, and the model
+// at the end.
 
-// sageMakerRoot is where SageMaker puts and takes things; tests have their own.
+// sageMakerRoot is the folder that SageMaker exchanges files in; tests use another.
 var sageMakerRoot = "/opt/ml"
 
 const maxHyperparameters = 1 << 20
 
-// sageMakerJob is a training job of SageMaker's.
+// sageMakerJob is a training job of SageMaker.
 type sageMakerJob struct {
-	args []string // of the command line that it stands for
+	args []string // the command line that it stands for
 	run  string   // the run directory
 }
 
-// onSageMaker is the job that args start; nil: they are a command line like any other.
+// onSageMaker returns the job that args start, or nil if they are an ordinary command line.
 func onSageMaker(args []string) (*sageMakerJob, error) {
 	if !slices.Equal(args, []string{"train"}) || os.Getenv("TRAINING_JOB_NAME") == "" {
 		return nil, nil
@@ -39,7 +39,7 @@ func onSageMaker(args []string) (*sageMakerJob, error) {
 	file := filepath.Join(sageMakerRoot, "input/config/hyperparameters.json")
 	b, err := regular.Read(file, maxHyperparameters)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the variable is somebody else's
+		return nil, nil // the variable belongs to another program
 	}
 	given := map[string]string{}
 	if err == nil {
@@ -61,16 +61,15 @@ func onSageMaker(args []string) (*sageMakerJob, error) {
 			return nil, usage("%s: %q is no setting: want preset, config, nproc, or a setting such as training.max_steps", file, name)
 		}
 	}
-	if given["preset"] == "" && given["config"] == "" { // --resume starts a run that something is named for
+	if given["preset"] == "" && given["config"] == "" { // with --resume, a run only begins if a preset or file is named
 		j.args = append(j.args, session.DefaultPreset)
 	}
 	j.args = append(j.args, "--out", j.run, "--resume")
 	return j, nil
 }
 
-// exports are the arguments that leave the model where SageMaker takes it from, in a folder of
-// its own (what is mounted cannot be replaced as a whole); nil where
-// another process does that.
+// exports returns the arguments that export the model to where SageMaker looks for it, in a subfolder,
+// because a mount point cannot be replaced. It returns nil if another process does that.
 func (j *sageMakerJob) exports() ([]string, error) {
 	launch, err := dist.FindLaunch(os.Getenv)
 	if err != nil {

@@ -8,18 +8,17 @@ import (
 	"github.com/snug-ml/snug/monitor/terminal"
 )
 
-// runScreen is the monitor's view of a run that trains in this process. It reads what any
-// monitor reads, the run directory. While it is up, the run's lines go to its log
-// alone; warnings are printed when it closes.
+// runScreen is the monitor's view of a run that trains in this process. Like any monitor, it reads the run
+// directory. While it is open, the lines of the run go only to its log; warnings are printed when it closes.
 type runScreen struct {
 	*app
 	stdin, tty *os.File
-	left       bool // its user went back to plain lines
+	left       bool // the user went back to plain lines
 	cancel     context.CancelFunc
 	done       chan struct{}
 }
 
-// watch makes the view of a run the monitor's, where there is a terminal for it.
+// watch switches to the monitor's view, if there is a terminal for it.
 func (v *trainView) watch() {
 	in, out, ok := v.terminal()
 	if !ok || v.asJSON {
@@ -29,7 +28,7 @@ func (v *trainView) watch() {
 	v.screen = &runScreen{app: v.app, stdin: in, tty: out}
 }
 
-// open shows the run in dir. An error of the view does not end the training.
+// open shows the run in dir. An error of the view does not stop the training.
 func (s *runScreen) open(dir string) {
 	if s.left || s.cancel != nil {
 		return
@@ -39,7 +38,7 @@ func (s *runScreen) open(dir string) {
 		s.warning("--monitor: %v; plain lines instead", err)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx)) // saving after Ctrl-C is shown too
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx)) // keeps showing the save after Ctrl-C
 	s.cancel, s.done = cancel, make(chan struct{})
 	s.app.out.hold()
 	s.app.err.hold()

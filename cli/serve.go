@@ -24,7 +24,7 @@ import (
 // tokenVariable names the environment variable that holds the server's token.
 const tokenVariable = "SNUG_SERVE_TOKEN"
 
-// maxToken bounds the file of a token, in bytes.
+// maxToken is the maximum size of a token file, in bytes.
 const maxToken = 4 << 10
 
 type serveCmd struct {
@@ -64,7 +64,7 @@ Without a token the server listens on this machine only. With one, every request
 except /healthz must carry it: Authorization: Bearer TOKEN.`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (s *serveCmd) Run(a *app) (err error) {
 	token, err := readToken(s.TokenFile, tokenVariable)
 	if err != nil {
@@ -103,13 +103,13 @@ func (s *serveCmd) Run(a *app) (err error) {
 	return server.Run(a.ctx, l, s.Grace, func() { a.printf("finishing requests\n") })
 }
 
-// The time that a request may take.
+// The time limits of requests.
 const (
 	answerTimeout = 10 * time.Second
 	writeTimeout  = 10 * time.Minute
 )
 
-// service loads what answers requests, with the bounds on them.
+// service loads the model that answers requests, with the limits for them.
 func (s *serveCmd) service(o *opened, on engine.Backend, token string) (serve.Service, serve.Options, error) {
 	opt := serve.Options{Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: answerTimeout, Waiting: s.Waiting}
 	if s.Timeout > 0 {
@@ -158,14 +158,14 @@ func (s *serveCmd) language(o *opened, on engine.Backend, opt serve.Options) (se
 	return openai.New(e, name, opt), nil
 }
 
-// runName is the name of the run directory around a checkpoint.
+// runName returns the name of the run directory that contains a checkpoint.
 func runName(path string) (string, error) {
 	dir, err := filepath.Abs(checkpoint.RunOf(path))
 	return filepath.Base(dir), err
 }
 
-// readToken reads the token of a server from a file, or from a variable where there is
-// none; empty if there is no token.
+// readToken reads the token of a server from a file or, if none is given, from a variable. It is empty if
+// there is no token.
 func readToken(file, variable string) (string, error) {
 	if file == "" {
 		token := os.Getenv(variable)
@@ -182,7 +182,7 @@ func readToken(file, variable string) (string, error) {
 	return token, sendable("--token-file "+file, token)
 }
 
-// sendable refuses a token that no client could put in a header.
+// sendable rejects a token that no client could send in a header.
 func sendable(where, token string) error {
 	if len(token) > maxToken {
 		return usage("%s: a token of %d bytes, want at most %d", where, len(token), maxToken)
@@ -193,7 +193,7 @@ func sendable(where, token string) error {
 	return nil
 }
 
-// checkListen refuses to listen for other machines without a token.
+// checkListen rejects serving other machines without a token.
 func checkListen(listen, token, variable string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -17,25 +17,25 @@ import (
 	"github.com/snug-ml/snug/dist"
 )
 
-// spawn starts processes of this program with the same arguments and waits for them: all
-// of a run, or those of this machine.
+// spawn starts processes of this program with the same arguments and waits for them: those of the whole run,
+// or those of this machine.
 type spawn struct {
 	*app
-	machine *dist.Launch // nil: there is no other
+	machine *dist.Launch // nil if this is the only machine
 	n       int
-	bound   [][]int // the processors of each process; nil: all are for all
+	bound   [][]int // the processors of each process; nil if all may use all
 }
 
 // boundVariable tells a process that the processors it may use are its own.
 const boundVariable = "SNUG_BOUND"
 
-// exitError is an exit code that was explained before.
+// exitError is an exit code whose reason has already been printed.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func (e exitError) ExitCode() int { return int(e) }
 
-// lastWords is how long the other processes may take to end when one has.
+// lastWords is how long the other processes may take to end once one has.
 const lastWords = 10 * time.Second
 
 // child is one of the processes.
@@ -43,11 +43,11 @@ type child struct {
 	*exec.Cmd
 	rank   int
 	says   tail
-	killed bool // by this process, because it did not end
+	killed bool // killed by this process because it did not end
 }
 
-// meeting is where the processes that this one starts meet, and their token: here, or where the
-// processes of all machines do. The listener is nil on machines but the first.
+// meeting returns where the started processes meet, and their token: on this machine, or where the processes
+// of all machines meet. The listener is nil except on the first machine.
 func (s *spawn) meeting() (address, token string, listener *os.File, err error) {
 	var l net.Listener
 	switch machine := s.machine; {
@@ -80,14 +80,14 @@ func (s *spawn) run() error {
 		return err
 	}
 	if listener != nil {
-		defer func() { _ = listener.Close() }() // rank 0 has its own
+		defer func() { _ = listener.Close() }() // rank 0 has a copy
 	}
-	// Nothing is ever written to the lifeline: it ends with this process, however that ends.
+	// Nothing is ever written to the lifeline: it closes when this process ends, for whatever reason.
 	lifeline, hold, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = lifeline.Close(), hold.Close() }() // they have ended
+	defer func() { _, _ = lifeline.Close(), hold.Close() }() // the children have ended
 	first, world := 0, s.n
 	if s.machine != nil {
 		first, world = s.machine.Rank, s.machine.World
@@ -100,12 +100,12 @@ func (s *spawn) run() error {
 	defer func() {
 		for _, c := range ranks {
 			if c != nil && c.Process != nil {
-				_ = c.Process.Kill() // those that have ended are not found
+				_ = c.Process.Kill() // fails for those that have already ended
 			}
 		}
 	}()
-	// The system ends children with the thread that started them, which is this one's until all
-	// have ended.
+	// The system kills children when the thread that started them ends, so keep this one until all have
+	// ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ends := make(chan *child, s.n)
@@ -130,19 +130,19 @@ func (s *spawn) run() error {
 		}
 		ranks[r] = c
 		go func() {
-			_ = c.Wait() // its state says how it ended
+			_ = c.Wait() // ProcessState says how it ended
 			ends <- c
 		}()
 	}
-	var order []*child // as they end
+	var order []*child // in the order in which they end
 	var late <-chan time.Time
 	for len(order) < s.n {
 		select {
 		case sig := <-signals:
-			// Rank 0 has it from the terminal, if that is where it comes from; those that
-			// are told make all stop.
+			// If the signal came from the terminal, rank 0 has it too; the ranks that get it here make all
+			// stop.
 			for _, c := range ranks[1:] {
-				_ = c.Process.Signal(sig) // it may have ended
+				_ = c.Process.Signal(sig) // it may have ended already
 			}
 		case c := <-ends:
 			order = append(order, c)
@@ -161,8 +161,9 @@ func (s *spawn) run() error {
 	return s.ended(ranks[0], order)
 }
 
-// ended is the result of processes, in the order in which they have ended: that of the first rank,
-// which has the terminal and has said why. Where it could not, the first that can speaks.
+// ended returns the result of the processes, given in the order in which they ended. It is that of the first
+// rank, which has the terminal and has printed the reason. If that could not, it prints the reason of the
+// first process that has one.
 func (s *spawn) ended(leader *child, order []*child) error {
 	code, told := leader.ProcessState.ExitCode(), false
 	for _, c := range order {
@@ -178,7 +179,7 @@ func (s *spawn) ended(leader *child, order []*child) error {
 			if leader.killed {
 				code = own
 			}
-		case !slices.Contains([]int{exitFailed, exitStopped, exitLostRank}, own): // what no other rank knows, such as a stack
+		case !slices.Contains([]int{exitFailed, exitStopped, exitLostRank}, own): // only this rank knows the reason, such as a stack trace
 			s.warnf("%s", c.says.text())
 		}
 	}

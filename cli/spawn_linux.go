@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diesWithParent has a process killed when the thread that starts it ends, also where it is stopped
-// and would not notice.
+// diesWithParent makes the system kill a process when the thread that started it ends, even if the process is
+// stopped and would not notice.
 func diesWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// startOn starts a process on processors of its own. The goroutine is locked to its thread, whose
-// processors the process inherits.
+// startOn starts a process on its own processors. It locks the goroutine to its thread, because the process
+// inherits that thread's processors.
 func startOn(processors []int, start func() error) error {
 	var own, was unix.CPUSet
 	for _, p := range processors {

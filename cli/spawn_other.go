@@ -4,8 +4,10 @@ package cli
 
 import "syscall"
 
-// diesWithParent is for systems that end no process with another: the lifeline does.
+// diesWithParent does nothing, because this system cannot kill a process with its parent; the lifeline ends
+// it.
 func diesWithParent() *syscall.SysProcAttr { return nil }
 
-// startOn starts a process; which processors are near which memory is not known here.
+// startOn starts a process on any processors, because it is not known here which of them are close to which
+// memory.
 func startOn(_ []int, start func() error) error { return start() }

@@ -14,28 +14,28 @@ import (
 	"golang.org/x/term"
 )
 
-// stream is stdout or stderr. Everything that snug prints goes through one, so
-// that what cannot be printed and what must not be are known in one place:
+// stream is stdout or stderr. Everything that snug prints goes through one, so that failed writes and unsafe
+// characters are handled in one place:
 //
-//   - The first write that fails is remembered and reported; the rest is dropped, and
-//     no verb needs to check. The exit code shows it at the end.
-//   - Names, texts and messages that came from files and servers do not steer a
-//     terminal: characters that would are shown as escapes.
+//   - The first failed write is remembered and reported, and later output is dropped, so commands need not check.
+//     The exit code shows the failure at the end.
+//   - Names, texts and messages from files and servers cannot control a terminal: control characters are shown as
+//     escapes.
 type stream struct {
 	mu     sync.Mutex
 	w      io.Writer
-	escape bool        // what would steer a terminal
-	part   []byte      // the first bytes of a character whose others are still to come
-	lost   error       // of the first write that failed
-	onLoss func(error) // called once, then; may be nil
-	live   bool        // lines can be written over
-	held   bool        // something else is on the terminal
-	kept   []byte      // what was printed meanwhile, if it is to be kept
-	width  func() int  // columns, 0 where not known
+	escape bool        // escape characters that control a terminal
+	part   []byte      // the first bytes of an incomplete character
+	lost   error       // error of the first failed write
+	onLoss func(error) // called once, at that error; may be nil
+	live   bool        // lines can be rewritten
+	held   bool        // something else is using the terminal
+	kept   []byte      // output during that time, if it is to be kept
+	width  func() int  // columns, 0 if unknown
 }
 
-// newStream is for stdout, or with always set for stderr: where nobody but
-// programs read, stdout has the bytes as they are.
+// newStream returns the stream for w. Control characters are escaped on a terminal or, if always is set, as
+// for stderr, everywhere; if only programs read stdout, it gets the bytes unchanged.
 func newStream(w io.Writer, always bool) *stream {
 	s := &stream{w: w, escape: always, width: func() int { return 0 }}
 	f, ok := w.(*os.File)
@@ -45,7 +45,7 @@ func newStream(w io.Writer, always bool) *stream {
 	s.escape = true
 	s.live = os.Getenv("TERM") != "dumb" && os.Getenv("NO_COLOR") == ""
 	s.width = func() int {
-		columns, _, _ := term.GetSize(int(f.Fd())) // 0 where it fails
+		columns, _, _ := term.GetSize(int(f.Fd())) // 0 if it fails
 		return columns
 	}
 	return s
@@ -63,7 +63,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// steer writes what is to reach the terminal unescaped.
+// steer writes control sequences for the terminal without escaping them.
 func (s *stream) steer(p string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *stream) steer(p string) {
 	s.put([]byte(p))
 }
 
-// end writes what is left and reports what was lost.
+// end writes what is left and returns the error of lost output.
 func (s *stream) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,17 +105,17 @@ func (s *stream) put(p []byte) {
 	}
 }
 
-// maxKept bounds what is kept while something else has the terminal.
+// maxKept limits what is kept while something else uses the terminal.
 const maxKept = 64 << 10
 
-// hold keeps what is written off the terminal until release.
+// hold keeps output off the terminal until release.
 func (s *stream) hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = true
 }
 
-// release writes what was kept, if requested, and continues.
+// release prints the kept output, if requested, and resumes normal output.
 func (s *stream) release(say bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,13 +126,11 @@ func (s *stream) release(say bool) {
 	}
 }
 
-// left reports whether the reader of a pipe has gone, as head does, which is not an
-// error.
+// left reports whether the reader of a pipe has gone, as with head, which is not an error.
 func left(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) }
 
-// escaped is p with characters that steer a terminal as the escapes that JSON
-// has for them, so that a JSON document stays valid; rest is the start of a
-// character that p cuts off.
+// escaped returns p with control characters as JSON escapes, so that a JSON document stays valid. rest is the
+// start of a character that is cut off at the end of p.
 func escaped(p []byte) (out, rest []byte) {
 	out = make([]byte, 0, len(p))
 	for len(p) > 0 {
@@ -156,17 +154,17 @@ func escaped(p []byte) (out, rest []byte) {
 	return out, nil
 }
 
-// steers reports whether a terminal does something at r instead of showing it,
-// or shows what comes after it in another order.
+// steers reports whether a terminal acts on r instead of showing it, or shows the following text in another
+// order.
 func steers(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
 		return false
 	case unicode.IsControl(r):
 		return true
-	case r == 0x2028 || r == 0x2029: // ends of lines
+	case r == 0x2028 || r == 0x2029: // line and paragraph separators
 		return true
-	case r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f: // annotations, tags: read by programs, seen by nobody
+	case r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f: // annotations and tags, which programs read but nobody sees
 		return true
 	}
 	return unicode.Is(unicode.Bidi_Control, r)

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// printSummary shows how a run ended.
+// printSummary prints how a run ended.
 func (a *app) printSummary(r session.Finished) {
 	s, p := r.Summary, a.printf
 	state := "done"

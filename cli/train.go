@@ -49,7 +49,7 @@ their environment, and so are Kubeflow Trainer and SageMaker, where --nproc is f
 machine. docs/many-processes.md has more.`
 }
 
-// Run implements the verb.
+// Run implements the command.
 func (t *trainCmd) Run(a *app) error {
 	p, err := t.join(a)
 	switch {
@@ -93,7 +93,7 @@ func (t *trainCmd) train(a *app, g dist.Group, local session.Local) error {
 type trainView struct {
 	*app
 	progress *progress  // nil before the first update and after the last
-	screen   *runScreen // nil: --monitor was not given, or there is no terminal
+	screen   *runScreen // nil without --monitor or without a terminal
 }
 
 // end leaves the display as it is.
@@ -185,7 +185,7 @@ func evalLine(e train.Evaluated) string {
 	return b.String()
 }
 
-// saving shows news of the checkpoint store.
+// saving shows events of the checkpoint store.
 func (v *trainView) saving(e checkpoint.Event) {
 	switch e.Kind {
 	case checkpoint.Saved:
@@ -203,5 +203,5 @@ func (v *trainView) saving(e checkpoint.Event) {
 	v.line(e.String())
 }
 
-// upload shows news of the background upload.
+// upload shows events of the background upload.
 func (v *trainView) upload(e remote.UploadEvent) { v.line(e.String()) }

@@ -11,10 +11,10 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// versionFlag is --version.
+// versionFlag is the flag --version.
 type versionFlag bool
 
-// BeforeReset implements kong's hook: it ends the parsing.
+// BeforeReset implements kong's hook; it ends parsing.
 func (versionFlag) BeforeReset(a *app, k *kong.Kong) error {
 	c := device.DetectHost().CPU
 	if a.asJSON {
@@ -26,7 +26,7 @@ func (versionFlag) BeforeReset(a *app, k *kong.Kong) error {
 	return nil
 }
 
-// build is the version of this binary with the revision that it was built from.
+// build returns the version of this binary and the revision that it was built from.
 func build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -12,11 +12,11 @@ import (
 func TestPace(t *testing.T) {
 	for _, c := range []struct {
 		limit  time.Duration
-		took   []time.Duration // of updates 1, 2, ... of 10
-		giveUp int             // after this one; 0: never
+		took   []time.Duration // times of updates 1, 2, ... of 10
+		giveUp int             // the update after which it gives up; 0 if never
 	}{
 		{time.Minute, []time.Duration{20 * time.Second}, 1},
-		{time.Minute, []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Second}, 0}, // one that was disturbed
+		{time.Minute, []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Second}, 0}, // one slow update among fast ones
 		{0, []time.Duration{time.Hour}, 0},
 	} {
 		p := pace{began: time.Now(), updates: 10, limit: c.limit}
@@ -32,7 +32,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// What turns out to be slower than predicted is given up, with what it would have taken.
+// TestBenchGivesUp: a configuration that turns out slower than predicted is given up, with the time that it
+// would have taken.
 func TestBenchGivesUp(t *testing.T) {
 	from := config.Sources{Preset: "quickstart"}
 	for key, text := range map[string]string{

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/dist"
 )
 
-// dying is a rank that fails at one of its calls.
+// dying is a rank that fails in one of its calls.
 type dying struct {
 	dist.Group
 	left int
@@ -48,8 +48,8 @@ func (d *dying) Broadcast(root int, data []byte) error {
 	return d.Group.Broadcast(root, data)
 }
 
-// Wherever a rank dies, the first or another, the other ends with its error, and what was saved before
-// resumes to the states of a run that nobody left.
+// TestRankDiesAnywhere: wherever a rank dies, be it the first or another, the other one ends with its error.
+// What was saved before resumes to the states of an undisturbed run.
 func TestRankDiesAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains many times")

@@ -17,8 +17,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// An evaluation done in parts, merged in any order, also by what one process sends
-// another, gives the figures of the whole, bit for bit: in every system, and in each of its phases that evaluates.
+// TestEvaluationsMerge: an evaluation done in parts and merged in any order, including parts sent by another
+// process, gives the figures of the whole, bit for bit, in every system and every phase that evaluates.
 func TestEvaluationsMerge(t *testing.T) {
 	for name, yaml := range tinyConfigs(t) {
 		t.Run(name, func(t *testing.T) {
@@ -27,8 +27,7 @@ func TestEvaluationsMerge(t *testing.T) {
 	}
 }
 
-// tinyConfigs are configurations of every system, and of each of its phases, on data of
-// their own.
+// tinyConfigs returns configurations of every system and each of its phases, with data of their own.
 func tinyConfigs(t *testing.T) map[string]string {
 	dir := t.TempDir()
 	lines := func(name string, line func(i int) string) string {
@@ -140,8 +139,8 @@ func merges(t *testing.T, file, yaml string) {
 	}
 }
 
-// examines checks that an examination has the loss of the evaluation, to the bit, and
-// that the report is written from it.
+// examines checks that an examination has the same loss as the evaluation, to the bit, and that the report is
+// written from it.
 func examines(t *testing.T, s *Setup, d *system.Run, x *engine.Executable) {
 	want, err := train.Evaluate(t.Context(), d.Evaluator, x, 0)
 	if err != nil {
@@ -200,7 +199,7 @@ func partsMakeTheWhole(t *testing.T, e train.Evaluator, x *engine.Executable) {
 				}
 				continue
 			}
-			if rank == 0 { // as from another process
+			if rank == 0 { // as if from another process
 				sent, e := part.MarshalBinary()
 				if err = e; err == nil {
 					err = whole.MergeBinary(sent)
@@ -222,7 +221,7 @@ func partsMakeTheWhole(t *testing.T, e train.Evaluator, x *engine.Executable) {
 	}
 }
 
-// modelFolder is a model folder of a small Llama.
+// modelFolder creates the model folder of a small Llama.
 func modelFolder(t *testing.T, dir, texts string) string {
 	t.Helper()
 	file := filepath.Join(dir, "base.yaml")

@@ -12,8 +12,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// A small language model is trained on some files, with progress from the stream
-// of events.
+// ExampleTrain trains a small language model on a few files, and prints progress from the stream of events.
 func ExampleTrain() {
 	dir := texts()
 	defer func() { _ = os.RemoveAll(dir) }()
@@ -48,7 +47,7 @@ func ExampleTrain() {
 	// 20 updates, trained: true
 }
 
-// texts makes a folder of them.
+// texts creates a folder with the files.
 func texts() (dir string) {
 	dir, err := os.MkdirTemp("", "snug")
 	if err != nil {
@@ -63,7 +62,7 @@ func texts() (dir string) {
 	return dir
 }
 
-// settings are pairs of keys and values.
+// settings returns overrides from pairs of keys and values.
 func settings(pairs ...string) (out []config.Override) {
 	for i := 0; i < len(pairs); i += 2 {
 		out = append(out, config.Override{Key: pairs[i], Text: pairs[i+1]})

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/configs"
 )
 
-// quickstarts are the presets of that name.
+// quickstarts returns the names of the quickstart presets.
 func quickstarts(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := configs.FS.ReadDir(".")
@@ -29,7 +29,7 @@ func quickstarts(t *testing.T) (names []string) {
 	return names
 }
 
-// load resolves a preset with settings.
+// loaded resolves a preset with settings.
 func loaded(t *testing.T, preset string, settings []config.Override) *Setup {
 	t.Helper()
 	s, err := Load(context.Background(), config.Sources{Preset: preset, Overrides: settings}, nil)
@@ -39,8 +39,8 @@ func loaded(t *testing.T, preset string, settings []config.Override) *Setup {
 	return s
 }
 
-// TestShorter asks for a shorter training of every quickstart on machines of several speeds: its
-// flags are settings of that system, and all that depends on the length keeps its share.
+// TestShorter requests a shorter training of every quickstart on machines of several speeds. Its flags must
+// be settings of that system, and everything that depends on the length must keep its share.
 func TestShorter(t *testing.T) {
 	for _, preset := range quickstarts(t) {
 		t.Run(preset, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestShorter(t *testing.T) {
 	}
 }
 
-// hold holds the settings of a shorter training against those that it is made of.
+// hold compares the settings of a shorter training with those that it was made from.
 func hold(t *testing.T, whole, part *Setup, short *Shorter) {
 	t.Helper()
 	text := short.String()

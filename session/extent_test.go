@@ -16,11 +16,11 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// The search finds what trying every value would, in few plans.
+// TestLargest: the search finds the same value as trying all of them would, with few plans.
 func TestLargest(t *testing.T) {
 	for i := range 3 * 2 {
 		step := []int{1, 8}[i%2]
-		// In proportion, in steps, and with a square: of activations that grow with attention.
+		// Proportional, in steps, and with a square, as with activations that grow with attention.
 		total := []func(n int) int64{
 			func(n int) int64 { return int64(1000 + 10*n) }, func(n int) int64 { return int64(n / 9) }, func(n int) int64 { return int64(10*n + n*n) },
 		}[i/2]
@@ -55,7 +55,8 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// A refusal of frozen weights in float32 names the widest format that fits, which does.
+// TestSmallerFormats: the refusal of frozen weights in float32 names the widest format that fits, and it does
+// fit.
 func TestSmallerFormats(t *testing.T) {
 	folder := t.TempDir()
 	shape := `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 512,
@@ -110,8 +111,8 @@ func TestSmallerFormats(t *testing.T) {
 	}
 }
 
-// The largest folder is the model with as many blocks as fit: one of that many fits, and one with another block
-// does not.
+// TestLargestFolder: the largest folder is the model with as many blocks as fit. One with that many fits, and
+// one with another block does not.
 func TestLargestFolder(t *testing.T) {
 	folder := t.TempDir()
 	write := func(blocks int) {
@@ -154,7 +155,7 @@ func TestLargestFolder(t *testing.T) {
 	write(10)
 	report, _ := extents()
 	target.Budget = report.Total + 30<<10
-	for _, blocks := range []int{2, 20} { // of those a plan is refused
+	for _, blocks := range []int{2, 20} { // a plan with this many blocks is refused
 		write(blocks)
 		_, x := extents()
 		n, _, _ := strings.Cut(x.Of, " ")
@@ -171,7 +172,7 @@ func TestLargestFolder(t *testing.T) {
 	}
 }
 
-// What the key takes is what the planner tries.
+// TestSlicesHaveOneBound: the key accepts what the planner tries.
 func TestSlicesHaveOneBound(t *testing.T) {
 	if most := config.QuantityOf("parts").Most; most != plan.MostSlices {
 		t.Errorf("training.checkpoint_slices takes up to %v, the planner tries up to %d", most, plan.MostSlices)

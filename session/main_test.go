@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Rates that tests measure are not the user's.
+// TestMain keeps rates measured by tests out of the user's cache.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "snug-session")
 	if err != nil {

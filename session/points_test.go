@@ -48,7 +48,7 @@ func names(list []mlflow.Metric) (out []string) {
 	return out
 }
 
-// What a run records becomes points with its update and time; a line is read once it is whole.
+// TestPoints: records of a run become points with their update and time. A line is read once it is complete.
 func TestPoints(t *testing.T) {
 	dir := heldDir(t)
 	p := &runPoints{dir: dir, unit: "tokens"}
@@ -106,7 +106,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// A log that leads elsewhere is not followed.
+// TestPointsOfALink: a log that is a link is not followed.
 func TestPointsOfALink(t *testing.T) {
 	dir := heldDir(t)
 	if err := os.Symlink(filepath.Join(t.TempDir(), "secret"), dir.Join(train.MetricsFile)); err != nil {
@@ -117,7 +117,7 @@ func TestPointsOfALink(t *testing.T) {
 	}
 }
 
-// Points of the machine are ten seconds apart, and each is given once.
+// TestMachinePoints: points of the machine are ten seconds apart, and each is returned once.
 func TestMachinePoints(t *testing.T) {
 	dir := heldDir(t)
 	head, err := json.Marshal(map[string]string{"run": dir.ID()})
@@ -158,7 +158,7 @@ func TestMachinePoints(t *testing.T) {
 	}
 }
 
-// A run is called by its directory, a phase by that of the whole too.
+// TestTrackedName: a run is named after its directory, and a phase also after that of the whole run.
 func TestTrackedName(t *testing.T) {
 	for _, c := range []struct{ path, phase, want string }{
 		{"runs/a", "", "a"}, {"runs/a/final", "final", "a/final"}, {"runs/a", "final", "a"},

@@ -20,7 +20,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// together trains with so many ranks, each on one thread.
+// together trains with the given number of ranks, each on one thread.
 func together(t *testing.T, world int, o Options) error {
 	t.Helper()
 	groups := dist.InProcess(world)
@@ -49,8 +49,8 @@ func together(t *testing.T, world int, o Options) error {
 	return errs[0]
 }
 
-// states are the tensors of a run's last checkpoint that decide how it continues, but for
-// running statistics, which follow rank 0's micro-batches.
+// states returns the tensors of a run's last checkpoint that decide how it continues. It skips running
+// statistics, which follow rank 0's micro-batches.
 func states(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	c, err := checkpoint.Choose(dir, checkpoint.Last)
@@ -81,13 +81,13 @@ func states(t *testing.T, dir string) map[string][]byte {
 
 func same(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
-// reported are what a run reports of its updates and evaluations.
+// reported is what a run reports about its updates and evaluations.
 type reported struct {
 	steps       []train.Step
 	evaluations []train.Evaluated
 }
 
-// of are the options of a run whose reported these become.
+// of returns the options of a run that reports to f.
 func (f *reported) of(o Options) Options {
 	o.OnEvent = func(e Event) {
 		switch e := e.(type) {
@@ -100,8 +100,8 @@ func (f *reported) of(o Options) Options {
 	return o
 }
 
-// equal compares every reported number with those of one rank: losses, norms, and evaluations of which
-// each rank has made a part. exact: they do not depend on running statistics, which are those of rank 0's
+// equal compares every reported number with those of a single rank: losses, norms, and evaluations that are
+// split among ranks. exact says that they do not depend on running statistics, which are those of rank 0's
 // micro-batches.
 func (f *reported) equal(t *testing.T, who string, one *reported, exact bool) {
 	t.Helper()
@@ -120,8 +120,8 @@ func (f *reported) equal(t *testing.T, who string, one *reported, exact bool) {
 	}
 }
 
-// Any number of ranks gives the bits of one that exchanges gradients with itself, in every
-// system, also where it is resumed with another number.
+// TestRanksShareUpdates: any number of ranks computes the same bits as one that exchanges gradients with
+// itself, in every system, even if it is resumed with another number.
 func TestRanksShareUpdates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains every system several times")
@@ -129,7 +129,7 @@ func TestRanksShareUpdates(t *testing.T) {
 	for name, yaml := range tinyConfigs(t) {
 		switch name {
 		case "dynamo/sentiment", "dynamo/translation", "dynamo/router", "dynamo/joint":
-			continue // these follow dynamo/encoder in one run of all phases
+			continue // these follow dynamo/encoder in a single run of all phases
 		}
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -173,9 +173,9 @@ func TestRanksShareUpdates(t *testing.T) {
 	}
 }
 
-// A process alone adds each micro-batch up inside its matmuls, where other partial sums are rounded than in a
-// group that adds up in order. In the first update only the gradients differ: their norm by at most
-// 2^-20 of it. What that does to the next losses stays below 2^-16 of them.
+// TestProcessAloneIsNearAGroup: a process alone adds up each micro-batch inside its matmuls, which rounds
+// other partial sums than a group that adds up in order. In the first update only the gradients differ, their
+// norm by at most 2^-20 of it. The effect on later losses stays below 2^-16 of them.
 func TestProcessAloneIsNearAGroup(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
@@ -207,8 +207,8 @@ func TestProcessAloneIsNearAGroup(t *testing.T) {
 	}
 }
 
-// Sums that are added up as a tree have the same bits for 1, 2 and 4 ranks, also where a run is resumed
-// with another number of them, or with a shared optimizer.
+// TestRanksAddUpAsATree: tree sums have the same bits for 1, 2 and 4 ranks, even if a run is resumed with
+// another number of ranks or with a shared optimizer.
 func TestRanksAddUpAsATree(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
@@ -237,13 +237,13 @@ func TestRanksAddUpAsATree(t *testing.T) {
 	}
 }
 
-// Ranks that share the optimizer have the bits of those that do not, in every system, also
-// where a run is resumed with another number of them, or without sharing.
+// TestRanksShareTheOptimizer: ranks that share the optimizer compute the same bits as ranks that do not, in
+// every system, even if a run is resumed with another number of ranks or without sharing.
 func TestRanksShareTheOptimizer(t *testing.T) {
 	for name, yaml := range tinyConfigs(t) {
 		switch name {
 		case "dynamo/sentiment", "dynamo/translation", "dynamo/router", "dynamo/joint":
-			continue // these follow dynamo/encoder in one run of all phases
+			continue // these follow dynamo/encoder in a single run of all phases
 		}
 		worlds := []int{2, 3, 4}
 		if testing.Short() {
@@ -291,14 +291,14 @@ func TestRanksShareTheOptimizer(t *testing.T) {
 	}
 }
 
-// What later phases freeze is what rank 0 has of it, on every rank.
+// TestRanksShareFrozenWeights: weights that later phases freeze are the same on every rank as on rank 0.
 func TestRanksShareFrozenWeights(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains every phase twice")
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
-	yaml := strings.Replace(tinyConfigs(t)["dynamo/encoder"], ", max_steps: 8", "", 1) // each phase has its own
+	yaml := strings.Replace(tinyConfigs(t)["dynamo/encoder"], ", max_steps: 8", "", 1) // each phase has its own number
 	if err := os.WriteFile(file, []byte(yaml), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,8 @@ func TestRanksShareFrozenWeights(t *testing.T) {
 	}
 }
 
-// The plan has what this process keeps of a shared optimizer, and of nothing else less.
+// TestPlanOfASharedOptimizer: the plan contains only this process's part of a shared optimizer, and all of
+// everything else.
 func TestPlanOfASharedOptimizer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {

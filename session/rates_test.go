@@ -15,8 +15,8 @@ func ratesAt(x float64) plan.Rates {
 		Launch: time.Microsecond, Workers: 2, Measurements: 1}
 }
 
-// The best rates are kept for each processor, set of kernels and number of
-// workers by itself, and a busy second lowers none.
+// TestRatesAreKept: the best rates are kept separately for each processor, set of kernels and number of
+// workers, and a busy second lowers none of them.
 func TestRatesAreKept(t *testing.T) {
 	k := keptRates(filepath.Join(t.TempDir(), "not", "there", "yet"))
 	p := processor{"A processor", "cpu kernels avx2", 2}
@@ -43,8 +43,8 @@ func TestRatesAreKept(t *testing.T) {
 	}
 }
 
-// A file that is damaged, or is not what it should be, is measured again and
-// replaced; where nothing can be kept the measurement is used as it is.
+// TestRatesOfADamagedFile: a damaged or wrong file is measured again and replaced. If nothing can be stored,
+// the measurement is used as it is.
 func TestRatesOfADamagedFile(t *testing.T) {
 	p := processor{"A processor", "cpu kernels avx2", 2}
 	good := func(t *testing.T, p processor, r plan.Rates) string {
@@ -91,8 +91,8 @@ func TestRatesOfADamagedFile(t *testing.T) {
 	}
 }
 
-// A share is never above 1: training that is faster than the peak raises it, for
-// the runs to come too.
+// TestShareOfABeatenPeak: a share never exceeds 1. Training that is faster than the peak raises it, for later
+// runs too.
 func TestShareOfABeatenPeak(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	if got := string(ratesFolder()); filepath.Dir(got) != os.Getenv("XDG_CACHE_HOME") {

@@ -2,7 +2,7 @@ package session
 
 import "testing"
 
-// What a checkpoint says of a run's arithmetic is taken apart again.
+// TestSlicesOf takes apart the arithmetic string of a checkpoint.
 func TestSlicesOf(t *testing.T) {
 	for text, want := range map[string]struct {
 		kernels string

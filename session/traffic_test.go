@@ -14,12 +14,12 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// What a plan says that processes send is what they send, in either format.
+// TestPlannedTraffic: processes send exactly as much as the plan says, in either format.
 func TestPlannedTraffic(t *testing.T) {
 	for format, size := range map[string]int64{"fp32": 4, "bf16": 2} {
 		for sums, exchanges := range map[string]int64{"ordered": 2, "fast": 1, "tree": 1} {
 			if sums == "tree" && format == "bf16" {
-				continue // it is refused
+				continue // rejected
 			}
 			t.Run(format+" "+sums, func(t *testing.T) { plannedTraffic(t, format, sums, size, exchanges) })
 		}
@@ -82,7 +82,7 @@ func plannedTraffic(t *testing.T, format, sums string, size, exchanges int64) {
 	if got, want := scattered.Load()/updates/world, exchanges*half; got != want {
 		t.Errorf("a rank sends %d bytes of gradients in an update, planned are %d", got, want)
 	}
-	// Some words are gathered besides.
+	// A few more words are gathered.
 	if got := gathered.Load() / updates / world; got < half || got > half+half/10 {
 		t.Errorf("a rank spreads %d bytes in an update, planned are %d", got, half)
 	}

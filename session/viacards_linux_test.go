@@ -19,8 +19,8 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// fakeCards are so many cards whose kernels are interpreted, and a library that stands in for NCCL, by
-// its path.
+// fakeCards installs the given number of cards with interpreted kernels, and returns the path of a library
+// that stands in for NCCL.
 func fakeCards(t *testing.T, n int) (library string) {
 	t.Helper()
 	d := &fakegpu.Driver{Mapped: true}
@@ -39,7 +39,7 @@ func fakeCards(t *testing.T, n int) (library string) {
 	return dynlibtest.Build(t, "libnccl.so.2.0", "../dist/nccl/testdata/nccl.c", "VERSION=22304", "SCALABLE")
 }
 
-// togetherOnCards trains with so many ranks, each on a card.
+// togetherOnCards trains with the given number of ranks, each on a card.
 func togetherOnCards(t *testing.T, world int, o Options) []error {
 	t.Helper()
 	return disttest.Ranks(t, world, func(g dist.Watched) error {
@@ -59,7 +59,7 @@ func togetherOnCards(t *testing.T, world int, o Options) []error {
 	})
 }
 
-// onCards are options of runs on cards.
+// onCards returns a function that makes options of runs on cards.
 func onCards(t *testing.T, dir, system string) func(out string, settings ...string) Options {
 	t.Helper()
 	file := filepath.Join(dir, system+".yaml")
@@ -78,8 +78,8 @@ func onCards(t *testing.T, dir, system string) func(out string, settings ...stri
 	}
 }
 
-// Cards that exchange over NCCL train to the bits of one that exchanges with itself in main memory, whether they share
-// the optimizer or not.
+// TestCardsShareUpdates: cards that exchange over NCCL train to the same bits as one that exchanges with
+// itself in main memory, whether they share the optimizer or not.
 func TestCardsShareUpdates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kernels are interpreted")
@@ -124,8 +124,8 @@ func TestCardsShareUpdates(t *testing.T) {
 	}
 }
 
-// Left to itself a run exchanges over NCCL where every rank has a card and the library is found, and says why it
-// does or does not.
+// TestAutoExchange: by default, a run exchanges over NCCL if every rank has a card and the library is found,
+// and says why it does or does not.
 func TestAutoExchange(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kernels are interpreted")
@@ -168,7 +168,7 @@ func TestAutoExchange(t *testing.T) {
 	}
 }
 
-// What cannot work is refused before anything is made.
+// TestRefusedExchange: what cannot work is rejected before anything is created.
 func TestRefusedExchange(t *testing.T) {
 	options := onCards(t, t.TempDir(), "refocused")
 	for name, c := range map[string]struct {

@@ -257,7 +257,7 @@ func TestWarnings(t *testing.T) {
 	if c := mustLoad(t, "small", "", "--training.warmup_steps=200"); len(c.Warnings) != 0 {
 		t.Errorf("warnings at 20 %%: %v", c.Warnings)
 	}
-	// A number of slices is a wish for slices.
+	// A number of slices implies slices.
 	c = mustLoad(t, "small", "", "--training.checkpoint_slices=2")
 	if o, _ := c.Origin("training.gradient_checkpointing"); c.Training.GradientCheckpointing != "slices" || o.String() != "from training.checkpoint_slices" {
 		t.Errorf("2 slices make gradient_checkpointing %s, %v", c.Training.GradientCheckpointing, o)
@@ -266,7 +266,7 @@ func TestWarnings(t *testing.T) {
 	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].String(), "--training.checkpoint_slices: 2 parts are those of training.gradient_checkpointing: slices, which is full") {
 		t.Errorf("warnings: %v", c.Warnings)
 	}
-	// A longer table of positions reads no longer rows.
+	// A longer table of positions does not make rows longer.
 	c = mustLoad(t, "small", "data: {seq_len: 128}\n", "--model.max_seq_len=512")
 	if len(c.Warnings) != 1 || c.Warnings[0].String() != "--model.max_seq_len: rows stay at data.seq_len (128, run.yaml:1): give --data.seq_len 512 too if they are to be as long" {
 		t.Errorf("warnings: %v", c.Warnings)
@@ -278,14 +278,14 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestAliases checks that every answer names a key that exists, and that no spelling hides a real key.
+// TestAliases checks that every answer names an existing key, and that no spelling hides a real key.
 func TestAliases(t *testing.T) {
 	c := newConfig(testSystems()[0])
 	for _, a := range aliases {
 		if a.key == "" && a.why == "" {
 			t.Errorf("no answer to %v", a.from)
 		}
-		if a.system == "" && a.key != "" && c.byPath[a.key] == nil { // those of one system are tried with the commands of the guides
+		if a.system == "" && a.key != "" && c.byPath[a.key] == nil { // those of a single system are tested with the commands of the guides
 			t.Errorf("%v are answered by %s, which is no key", a.from, a.key)
 		}
 		for _, f := range a.from {
@@ -390,7 +390,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreValid loads the defaults of each system: they must obey their own tags.
+// TestDefaultsAreValid loads the defaults of each system, which must obey their own tags.
 func TestDefaultsAreValid(t *testing.T) {
 	for _, s := range testSystems() {
 		for _, k := range newConfig(s).keys {

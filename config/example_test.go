@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/config"
 )
 
-// Model is the section that a system brings.
+// Model is the model section of a system.
 type Model struct {
 	DModel int `key:"d_model" min:"1" help:"width of the residual stream"`
 	NHeads int `key:"n_heads" min:"1" help:"attention heads"`

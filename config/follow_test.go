@@ -8,9 +8,9 @@ import (
 	"testing/fstest"
 )
 
-// What a file decides: defaults follow silently, an earlier layer is replaced with a warning, the
-// same layer and later ones must agree; and rules between keys are checked with the values of the
-// file.
+// TestFollow checks what a file decides: defaults follow silently, an earlier layer is replaced with a
+// warning, and the same layer and later ones must agree. Rules between keys are checked with the values of
+// the file.
 func TestFollow(t *testing.T) {
 	type model struct {
 		Folder    string  `key:"folder" help:"-"`

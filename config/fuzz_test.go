@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzLoad: whatever is in a file and the flags, loading ends with a configuration that obeys every
-// tag and loads back from its dump, or with an error with a message.
+// FuzzLoad: whatever the file and the flags contain, loading ends with a configuration that obeys every tag
+// and loads back from its dump, or with an error that has a message.
 func FuzzLoad(f *testing.F) {
 	f.Add("", "")
 	f.Add("system: neox\ndata: {source: x}\n", "--model.d_model 64")
@@ -43,7 +43,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// draw makes a random valid value for a key.
+// draw returns a random valid value for a key.
 func draw(t *rapid.T, k *key) {
 	v := k.value
 	switch {
@@ -73,7 +73,7 @@ func draw(t *rapid.T, k *key) {
 	}
 }
 
-// TestRoundTrip: any configuration of valid values loads back from its dump as it was.
+// TestRoundTrip: any configuration of valid values loads back unchanged from its dump.
 func TestRoundTrip(t *testing.T) {
 	systems := testSystems()
 	rapid.Check(t, func(t *rapid.T) {
@@ -86,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := c.WriteYAML(&b); err != nil {
 			t.Fatal(err)
 		}
-		// Without the rules between keys, which random values break.
+		// Without rules between keys, which random values break.
 		var ps problems
 		l, ok := parseLayer([]byte(b.String()), Origin{Kind: File, Name: "dump"}, &ps)
 		again := newConfig(system)

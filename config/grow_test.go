@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Small YAML files that would become large, or never end, are refused or cost
+// TestFilesThatGrow: small YAML files that would expand to a large size, or endlessly, are rejected or cost
 // little.
 func TestFilesThatGrow(t *testing.T) {
 	laughs := "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n"

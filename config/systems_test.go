@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// neoxModel is the model section of a GPT-NeoX, as a system would write it.
+// neoxModel is the model section of a GPT-NeoX, as a system would declare it.
 type neoxModel struct {
 	DModel           int     `key:"d_model" min:"1" help:"width of the residual stream"`
 	NLayers          int     `key:"n_layers" min:"1" help:"blocks"`
@@ -25,7 +25,7 @@ type neoxModel struct {
 	InitStd          float64 `key:"init_std" above:"0" help:"of the weights at the start"`
 }
 
-// otherModel has what the first one lacks: lists, lists of structs, own keys in a common section, nesting.
+// otherModel has what neoxModel lacks: lists, lists of structs, own keys in a common section, nesting.
 type otherModel struct {
 	Widths  []int    `key:"widths" min:"1" help:"of the layers"`
 	Experts []string `key:"experts" enum:"language,logic,spatial,causal" help:"kinds of expert"`
@@ -88,7 +88,7 @@ var testPresets = fstest.MapFS{
 	"bad.yaml":   {Data: []byte("system: neox\nmodel:\n  d_modle: 128\n")},
 }
 
-// load loads a preset, a file with this text and flags.
+// load loads a preset, a file with the given text, and flags.
 func load(t testing.TB, preset, text string, args ...string) (*Config, error) {
 	t.Helper()
 	s := Sources{Systems: testSystems(), Presets: testPresets, Preset: preset, NeedData: true}
@@ -116,7 +116,7 @@ func mustLoad(t testing.TB, preset, text string, args ...string) *Config {
 	return c
 }
 
-// reload writes a configuration and loads it again.
+// reload dumps a configuration and loads it again.
 func reload(t testing.TB, c *Config) *Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -9,8 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// Calibrating gives each precision the rates that it measured for it, all of
-// which are valid.
+// TestCalibrate: calibration gives each precision the rates that it measured for it, all of them valid.
 func TestCalibrate(t *testing.T) {
 	r, err := plan.Calibrate(backend.CPU(2))
 	if err != nil {

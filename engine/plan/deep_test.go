@@ -8,8 +8,7 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// A program of 10,000 placed values is placed within half a percent of what is
-// live.
+// TestDeepModelIsPlaced: a program with 10,000 placed values is placed within half a percent of what is live.
 func TestDeepModelIsPlaced(t *testing.T) {
 	m := hf.NeoX{Vocab: 512, D: 64, Layers: 200, Heads: 4, FF: 256, MaxPositions: 64,
 		RotaryPct: .25, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, InitStd: .02}

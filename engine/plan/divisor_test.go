@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The micro-batches of a search are the divisors in a range, and a batch as large
-// as an integer can be does not loop over as many numbers.
+// TestDivisors: the micro-batches of a search are the divisors in a range, and even the largest integer as a
+// batch does not cause a loop over all numbers below it.
 func TestDivisors(t *testing.T) {
 	for n := 1; n <= 400; n++ {
 		for _, least := range []int{1, 2, 7} {

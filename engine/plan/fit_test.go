@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// planner plans m with sequences of t tokens.
+// planner returns a planner for m with sequences of t tokens.
 func planner(m hf.NeoX, t int, target plan.Target) *plan.Planner {
 	return &plan.Planner{Compile: compiler(m, t, target.Traits), Target: target, Clips: true,
 		Facts: func(_ *engine.Program, s plan.Settings) (plan.Run, error) {
@@ -40,7 +40,7 @@ func TestRefusesProductionOnT4(t *testing.T) {
 	}
 }
 
-// The presets' searches are done while a person watches: a second.
+// TestFitProduction: the searches of the presets run while a person waits, so they take at most a second.
 func TestFitProduction(t *testing.T) {
 	for _, name := range []string{"A100-40GB", "H100", "L4"} {
 		p := planner(production(), 1024, onCard(t, name))
@@ -49,7 +49,7 @@ func TestFitProduction(t *testing.T) {
 		t.Logf("%s: %v, %d compiled", name, time.Since(start), p.Compiled)
 		if name == "L4" {
 			var no *plan.DoesNotFit
-			if !errors.As(err, &no) || no.Tried == 0 || no.Smallest == nil || no.Smallest.Change != "training.clip_norm: two_passes" { // before what rounds gradients
+			if !errors.As(err, &no) || no.Tried == 0 || no.Smallest == nil || no.Smallest.Change != "training.clip_norm: two_passes" { // comes before changes that round gradients
 				t.Errorf("L4: %v", err)
 			}
 			t.Log(err)
@@ -70,7 +70,7 @@ func TestFitProduction(t *testing.T) {
 	}
 }
 
-// A refusal names the smallest change that fits, and that change does fit.
+// TestSmallestChange: a refusal names the smallest change that fits, and that change does fit.
 func TestSmallestChange(t *testing.T) {
 	m := production()
 	m.Layers, m.Heads, m.D, m.FF, m.Vocab = 4, 4, 128, 512, 3001

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// Gradients in 16 bits are a rung of the ladder that says to the byte what it saves; a refusal
-// names them only where nothing that keeps the bits is enough, or beside it.
+// TestGradientsAreARung: 16-bit gradients are a rung of the ladder that says to the byte what it saves. A
+// refusal names them only if no change that keeps the bits is enough, or in addition to one that is.
 func TestGradientsAreARung(t *testing.T) {
 	m := hf.NeoX{Vocab: 4000, D: 256, Layers: 2, Heads: 4, FF: 1024, MaxPositions: 64, RotaryPct: .25, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, InitStd: .02}
 	target := onCard(t, "T4")
@@ -51,7 +51,7 @@ func TestGradientsAreARung(t *testing.T) {
 	if alone.Saves != b0-b1 || g0-g1 < g0*49/100 {
 		t.Errorf("the rung saves %d bytes, the program has %d less, and %d of %d of accumulators", alone.Saves, b0-b1, g1, g0)
 	}
-	// As much memory as the least without rounding: it is not named as the smallest change.
+	// With as much memory as the least without rounding, it is not named as the smallest change.
 	least := rungs[0].Total
 	for _, r := range rungs {
 		if !r.Settings.NarrowGradients {
@@ -71,9 +71,10 @@ func TestGradientsAreARung(t *testing.T) {
 	}
 }
 
-// Clipping without gradients that wait is a rung too, where an update has one micro-batch and they wait: in two
-// passes, which takes longer and is named before anything that changes updates; by the norm of the update before,
-// unless a loss scale has to know of overflows first.
+// TestClippingIsARung: clipping without waiting gradients is also a rung, if an update has a single
+// micro-batch, so that gradients wait. In two passes, it takes longer and is named before anything that
+// changes updates; with the norm of the previous update, it is offered unless a loss scale must detect
+// overflows first.
 func TestClippingIsARung(t *testing.T) {
 	m := hf.NeoX{Vocab: 4000, D: 256, Layers: 4, Heads: 4, FF: 1024, MaxPositions: 64, RotaryPct: .25, RotaryBase: 10000, Activation: "relu", Eps: 1e-5, InitStd: .02}
 	target := onCard(t, "T4")
@@ -121,7 +122,7 @@ func TestClippingIsARung(t *testing.T) {
 		if !c.two || !c.another {
 			continue
 		}
-		// A refusal names two passes before what makes other updates.
+		// A refusal names two passes before changes that alter updates.
 		least := int64(graph.MostBytes)
 		for _, r := range rungs {
 			if r.Settings.Clip != engine.ClipPrevious && !r.Settings.NarrowGradients {

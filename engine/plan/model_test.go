@@ -12,13 +12,13 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// production is the guide's production model: 1,414,455,296 parameters.
+// production returns the guide's production model, with 1,414,455,296 parameters.
 func production() hf.NeoX {
 	return hf.NeoX{Vocab: 50257, D: 2048, Layers: 24, Heads: 16, FF: 8192, MaxPositions: 2048,
 		RotaryPct: .25, RotaryBase: 10000, Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: .02}
 }
 
-// compiler compiles m for sequences of length t.
+// compiler returns a function that compiles m for sequences of length t.
 func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 	return func(s plan.Settings) (*engine.Program, error) {
 		tr := engine.Training{

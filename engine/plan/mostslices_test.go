@@ -2,7 +2,7 @@ package plan
 
 import "testing"
 
-// A micro-batch is cut in parts whose program can be compiled, however large it is.
+// TestMostSlices: a micro-batch of any size is divided into parts whose program can be compiled.
 func TestMostSlices(t *testing.T) {
 	for batch, want := range map[int]int{1: 1, 2: 2, 12: 12, 256: 256, 300: 150, 509: 1, 65536: 256, 1 << 20: 256} {
 		if got := mostSlices(batch); got != want {

@@ -24,8 +24,8 @@ func offloading(t *testing.T, o plan.Offload, auto bool, hostMemory int64) *plan
 
 var productionOnT4 = plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: device.FP16, CEChunk: 1024, Recompute: pass.RecomputeAuto}
 
-// The production model fits a T4 with AdamW's moments in main memory: they take no byte on the
-// card but the windows, which share its memory with what is not alive then.
+// TestOffloadProductionOnT4: the production model fits a T4 with AdamW's moments in main memory. On the card
+// they need no memory but the windows, which share memory with what is not live at that time.
 func TestOffloadProductionOnT4(t *testing.T) {
 	s := productionOnT4
 	s.Offload = plan.OffloadOptimizer
@@ -49,7 +49,7 @@ func TestOffloadProductionOnT4(t *testing.T) {
 	if got := r.Host.Components[0].Bytes; got != host || got != p.Layout.Host.Bytes || moments > 8<<20 {
 		t.Errorf("main memory holds %v of states, the program has %v there and %v of moments on the card", size.Bytes(got), size.Bytes(host), size.Bytes(moments))
 	}
-	// Both ways at once, as the card's measured rates have it.
+	// Both directions at once, at the card's measured rates.
 	c := card(t, "T4")
 	if want := float64(host) / c.HostOut; math.Abs(r.Time.Transfer/want-1) > .01 {
 		t.Errorf("states cross for %g s, want %g", r.Time.Transfer, want)
@@ -57,7 +57,7 @@ func TestOffloadProductionOnT4(t *testing.T) {
 	if r.Time.Exposed <= 0 || r.Time.Exposed > 1.01*r.Time.Transfer {
 		t.Errorf("%g s of %g s are not hidden", r.Time.Exposed, r.Time.Transfer)
 	}
-	// With a bus far faster than the card's memory next to nothing is exposed.
+	// With a bus far faster than the card's memory, next to nothing is exposed.
 	fast := r.Speed
 	fast.HostIn, fast.HostOut, fast.Launch = 1e15, 1e15, 0
 	if e := plan.Predict(p, fast, r.Run).Exposed; e > 1e-3 {
@@ -70,7 +70,7 @@ func TestOffloadProductionOnT4(t *testing.T) {
 	}
 }
 
-// Where the machine of the card has not got that memory, the refusal says so.
+// TestOffloadNeedsMainMemory: if the card's machine does not have that memory, the refusal says so.
 func TestOffloadNeedsMainMemory(t *testing.T) {
 	s := productionOnT4
 	s.Offload = plan.OffloadOptimizer
@@ -84,8 +84,8 @@ func TestOffloadNeedsMainMemory(t *testing.T) {
 	}
 }
 
-// A refusal names offloading where that is the smallest change, with what it takes of main
-// memory; where it is left to the planner it is taken, and not where all fits without.
+// TestOffloadIsChosen: a refusal names offloading if it is the smallest change, with the main memory it
+// needs. If left to the planner, it is used, but not if everything fits without.
 func TestOffloadIsChosen(t *testing.T) {
 	_, err := offloading(t, plan.OffloadOptimizer, false, 0).Check(productionOnT4)
 	var no *plan.DoesNotFit
@@ -112,8 +112,9 @@ func TestOffloadIsChosen(t *testing.T) {
 	}
 }
 
-// What a refusal promises of a change is what a plan of the change says: where the recomputation is left
-// to the planner, it is chosen with the change, and the bound of main memory holds for it.
+// TestRefusalPromisesWhatIsPlanned: what a refusal promises for a change is what a plan with the change says.
+// If the planner chooses the recomputation, it is chosen together with the change, within the limit of main
+// memory.
 func TestRefusalPromisesWhatIsPlanned(t *testing.T) {
 	small := production()
 	small.Layers = 3
@@ -163,9 +164,9 @@ func TestRefusalPromisesWhatIsPlanned(t *testing.T) {
 	}
 }
 
-// Half of the production model does not fit a T4, and does with some of its activations in main
-// memory: as few as it takes, counted to the byte, and hidden behind the computation for the most
-// part.
+// TestOffloadActivationsOfProduction: half of the production model does not fit a T4, but it does with some
+// of its activations in main memory: as few as possible, counted to the byte, and mostly hidden by
+// computation.
 func TestOffloadActivationsOfProduction(t *testing.T) {
 	half := production()
 	half.Layers = 12
@@ -207,7 +208,7 @@ func TestOffloadActivationsOfProduction(t *testing.T) {
 	if r.Time.Transfer <= 0 || r.Time.Exposed > r.Time.Transfer/10 || r.Time.Update > 1.05*whole.Time.Update {
 		t.Errorf("%g s of %g s are not hidden, an update takes %g s instead of %g s", r.Time.Exposed, r.Time.Transfer, r.Time.Update, whole.Time.Update)
 	}
-	// Ladders and refusals name it, whether there is a bound of main memory or not.
+	// Ladders and refusals name it, whether main memory has a limit or not.
 	var no *plan.DoesNotFit
 	if _, err := small.Check(here); !errors.As(err, &no) || no.Smallest == nil || no.Smallest.Change != "training.offload: activations" || no.Smallest.Host != r.Host.Total {
 		t.Errorf("the refusal is %v", err)
@@ -215,7 +216,7 @@ func TestOffloadActivationsOfProduction(t *testing.T) {
 	if _, err := with(512 << 20).Check(s); !errors.As(err, &no) || !strings.Contains(err.Error(), "of main memory for what training.offload keeps there, and there are 512 MiB") || no.Smallest == nil {
 		t.Errorf("with little main memory: %v", err)
 	}
-	// Left to the planner, whatever is fastest is taken.
+	// If left to the planner, the fastest plan is used.
 	auto := with(0)
 	auto.AutoOffload, here.Recompute = true, pass.RecomputeAuto
 	chosen, err := auto.Check(here)

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// Settings are what they were when they have been written and read, as rank 0 sends them.
+// TestSettingsAreReadAsWritten: settings survive being written and read, as when rank 0 sends them.
 func TestSettingsAreReadAsWritten(t *testing.T) {
 	for o := plan.OffloadNothing; o <= plan.OffloadAll; o++ {
 		s := plan.Settings{MicroBatch: 3, Accumulation: 2, Recompute: pass.RecomputeSlices, Slices: 2, Budget: 7, Precision: device.BF16, CEChunk: 5, Offload: o, Compress: true, NarrowGradients: true}

@@ -10,9 +10,9 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// A card updates all parameters in one launch and takes the norm of all gradients in
-// two (engine/cuda/optimizer.go); a processor does each parameter by itself, and Adafactor
-// takes several launches for each.
+// TestOptimizerLaunches: a card updates all parameters in one launch and computes the norm of all gradients
+// in two (engine/cuda/optimizer.go). A processor handles each parameter separately, and Adafactor takes
+// several launches for each.
 func TestOptimizerLaunches(t *testing.T) {
 	card := onCard(t, "T4").Speed(device.FP32)
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
-// node is an operation on inputs.
+// node returns an operation on inputs.
 func node(op graph.Op, types ...graph.Type) *graph.Node {
 	b := graph.NewBuilder("f")
 	var in []*graph.Value
@@ -27,7 +27,7 @@ func near(t *testing.T, what string, have, want float64) {
 	}
 }
 
-// What a T4's kernels take follows from their counts, computed here by hand.
+// TestPipesOfT4: the time of a T4's kernels follows from their counts, computed here by hand.
 func TestPipesOfT4(t *testing.T) {
 	s := onCard(t, "T4").Speed(device.FP16)
 	f16 := func(dims ...int) graph.Type { return graph.T(graph.F16, dims...) }
@@ -36,13 +36,13 @@ func TestPipesOfT4(t *testing.T) {
 	p := s.Pipes(node(graph.MatMul{}, f16(4096, 4096), f16(4096, 4096)))
 	flops := 2.0 * 4096 * 4096 * 4096
 	tiles := 32. * 32
-	near(t, "tensor cores", p.Tensor, flops/65e12*(26*40)/tiles) // 26 tiles are the most of a multiprocessor
+	near(t, "tensor cores", p.Tensor, flops/65e12*(26*40)/tiles) // a multiprocessor has at most 26 tiles
 	near(t, "power", p.Power, flops/24e12)
 	if p.Limit() != "power" || p.Total < p.Power || p.Counted != p.Total || p.Launches != 1 {
 		t.Errorf("a large product is limited by %s: %+v", p.Limit(), p)
 	}
 
-	// Rows that 16-byte loads cannot read cost more than those that they can.
+	// Rows that 16-byte loads cannot read cost more than rows that they can.
 	ragged := s.Pipes(node(graph.MatMul{}, f16(4096, 50257), f16(50257, 1536)))
 	if whole := s.Pipes(node(graph.MatMul{}, f16(4096, 50264), f16(50264, 1536))); ragged.Total < 1.5*whole.Total || ragged.Limit() == "power" {
 		t.Errorf("ragged rows take %g s, limited by %s; whole ones %g", ragged.Total, ragged.Limit(), whole.Total)
@@ -56,14 +56,15 @@ func TestPipesOfT4(t *testing.T) {
 		near(t, "an addition", q.Total, 3*2*(1<<24)/s.Bandwidth+s.Launch)
 	}
 
-	// A gradient of parameters is several kernels.
+	// The gradient of parameters takes several kernels.
 	norm := s.Pipes(node(graph.LayerNormGrad{Eps: 1e-5}, f16(8192, 768), f16(8192, 768), graph.T(graph.F32, 768), graph.T(graph.F32, 8192), graph.T(graph.F32, 8192)))
-	if norm.Launches != 4 { // sums of columns in parts, those of the parts for both, rows
+	if norm.Launches != 4 { // sums of columns in parts, the sums of these parts for both, rows
 		t.Errorf("the gradient of a norm is %g kernels, want 4", norm.Launches)
 	}
 }
 
-// Few blocks do not hide their latencies: of one block the time is that which it takes alone.
+// TestLatency: a few blocks do not hide their latencies. The time of one block is the time that it takes
+// alone.
 func TestLatency(t *testing.T) {
 	s := onCard(t, "T4").Speed(device.FP16)
 	step, _ := counts.Of("gemm_128_nn_f16 step")
@@ -84,8 +85,8 @@ func TestLatency(t *testing.T) {
 	if resident != 2 {
 		t.Errorf("a multiprocessor holds %d blocks of the kernel, want 2", resident)
 	}
-	// A block on each multiprocessor takes no longer than one of all. What several take is
-	// the pipe's, and twice as much twice as long.
+	// One block on each multiprocessor takes as long as a single block. Several take the time of the pipe,
+	// and twice as many take twice as long.
 	sms := s.Kernels.SMs
 	near(t, "a block for each multiprocessor", of(sms), of(1))
 	near(t, "more rounds", of(8*sms*resident), 2*of(4*sms*resident))
@@ -94,7 +95,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// Cards without counts have the roofline.
+// TestUncounted: cards without counts use the roofline.
 func TestUncounted(t *testing.T) {
 	n := node(graph.MatMul{}, graph.T(graph.F16, 4096, 4096), graph.T(graph.F16, 4096, 4096))
 	s := onCard(t, "a100-80").Speed(device.FP16)

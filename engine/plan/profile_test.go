@@ -14,9 +14,9 @@ import (
 
 var compare = flag.Bool("compare", false, "print the predicted time of a small model's step next to the measured one")
 
-// A profile accounts for every execution of a step, and prices each as the plan
-// does; the table of predicted and measured times is for people, since no bound
-// holds on a machine that is shared.
+// TestPredictedAndMeasured: a profile accounts for every execution of a step, and prices each as the plan
+// does. The table of predicted and measured times is only for people, because no bound holds on a shared
+// machine.
 func TestPredictedAndMeasured(t *testing.T) {
 	m := hf.NeoX{Vocab: 1024, D: 128, Layers: 2, Heads: 4, FF: 512, MaxPositions: 64,
 		RotaryPct: .25, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, InitStd: .02}
@@ -90,7 +90,7 @@ func TestPredictedAndMeasured(t *testing.T) {
 		if runs != nodes*steps {
 			t.Errorf("%d executions observed of %d nodes in %d steps", runs, nodes, steps)
 		}
-		// What is observed is priced as the plan prices it.
+		// The profile prices what it observes as the plan does.
 		if want := float64(steps) * plan.Predict(p, speed, plan.Run{Settings: s}).Update; predicted < .999*want || predicted > 1.001*want {
 			t.Errorf("the rows predict %g s, the plan %g s", predicted, want)
 		}

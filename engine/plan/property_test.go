@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// check runs a property on fewer examples than rapid's default, as each compiles
-// many programs; -rapid.checks asks for more.
+// check runs a property on fewer examples than rapid's default, because each compiles many programs;
+// -rapid.checks requests more.
 func check(t *testing.T, property func(t *rapid.T)) {
 	t.Helper()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
@@ -27,7 +27,7 @@ func check(t *testing.T, property func(t *rapid.T)) {
 	rapid.Check(t, property)
 }
 
-// randomModel is a small model of any shape.
+// randomModel returns a small model of any shape.
 func randomModel(t *rapid.T) hf.NeoX {
 	heads := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "heads")
 	d := heads * rapid.SampledFrom([]int{8, 16, 24}).Draw(t, "head")
@@ -45,13 +45,13 @@ func randomSettings(t *rapid.T) plan.Settings {
 	}
 }
 
-// host is a CPU with a memory budget and known speed.
+// host returns a CPU with a memory budget and known speed.
 func host(budget int64) plan.Target {
 	return plan.Target{Name: "CPU", Traits: engine.CPU, Memory: 1 << 40, Budget: budget,
 		Rates: plan.Rates{F32: 4e11, BF16: 8e11, F16: 4e11, Attention: 1e11, AttentionBF16: 2e11, Vector: 2e10, Bandwidth: 4e10, Launch: 1000, Workers: 2}}
 }
 
-// Whatever the model and settings, the parts are the whole.
+// TestReportAddsUp: for any model and settings, the parts add up to the whole.
 func TestReportAddsUp(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		m, s := randomModel(t), randomSettings(t)
@@ -84,8 +84,8 @@ func TestReportAddsUp(t *testing.T) {
 	})
 }
 
-// The ladder only goes down, and recomputation does not make an update faster, but for what
-// is saved where a value is computed again inside the loop that reads it, not stored.
+// TestLadderDescends: the ladder only goes down, and recomputation does not make an update faster, except by
+// what is saved if a value is recomputed inside the loop that reads it instead of being stored.
 func TestLadderDescends(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		m, s := randomModel(t), randomSettings(t)
@@ -117,8 +117,8 @@ func TestLadderDescends(t *testing.T) {
 	})
 }
 
-// What Fit chooses fits, and neither a candidate of its own nor any plain
-// setting that fits is faster.
+// TestFitIsBest: the choice of Fit fits, and neither its other candidates nor any plain setting that fits is
+// faster.
 func TestFitIsBest(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		m := randomModel(t)
@@ -154,7 +154,7 @@ func TestFitIsBest(t *testing.T) {
 				}
 			}
 		}
-		// Some plain settings that the search might have overlooked.
+		// Some plain settings that the search might have missed.
 		var divisors []int
 		for d := 1; d <= batch; d++ {
 			if batch%d == 0 {

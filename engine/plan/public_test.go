@@ -11,19 +11,19 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// hidden is a model up to its last norm. A causal one has an Output layer too.
+// hidden is a model up to its last norm. A causal one also has an Output layer.
 type hidden interface {
 	Hidden(*graph.Builder, hf.Input) *graph.Value
 }
 
 // publicRun is a training run on a T4 that somebody published with its log.
 type publicRun struct {
-	number   int    // of the table in docs/measurements.md
-	model    hidden // nil: see why
-	length   int    // tokens of a sequence
+	number   int    // row of the table in docs/measurements.md
+	model    hidden // nil if there is none, see why
+	length   int    // tokens per sequence
 	settings plan.Settings
-	measured []float64 // tokens a second: at the start and sustained, or on two cards
-	why      string    // the planner has no program for it
+	measured []float64 // tokens per second: at the start and sustained, or on two cards
+	why      string    // why the planner has no program for it
 }
 
 func gpt(layers, d, heads, vocab, t int, untied bool) hf.GPT2 {
@@ -43,13 +43,13 @@ func bert(layers, d, heads, ff, vocab, t int) hf.BERT {
 	return hf.BERT{Vocab: vocab, D: d, Layers: layers, Heads: heads, FF: ff, MaxPositions: t, Types: 2, Activation: "gelu", Eps: 1e-5, Labels: 2, InitStd: .02}
 }
 
-// llama has rotary positions and as many weights as a SwiGLU of 8/3 d has: its three
-// matrices are two here, of 4 d.
+// llama returns a model with rotary positions and as many weights as with a SwiGLU of 8/3 d: instead of its
+// three matrices, it has two of 4 d.
 func llama(layers, d, heads, vocab, t int) hf.NeoX {
 	return hf.NeoX{Vocab: vocab, D: d, Layers: layers, Heads: heads, FF: 4 * d, MaxPositions: t, RotaryPct: 1, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, Tied: true, InitStd: .02}
 }
 
-// publicRuns were read on 2026-11-22: PyTorch, fp16 with loss scaling unless noted.
+// publicRuns were collected on 2026-11-22: PyTorch, fp16 with loss scaling unless noted.
 var publicRuns = []publicRun{
 	// f20201351h-maker/assignment-07-kronecker-output-head, kq5-r1-smoke: eager, fused
 	// attention and AdamW, sustained.
@@ -112,11 +112,11 @@ func (r publicRun) compile(s plan.Settings) (*engine.Program, error) {
 	return engine.CompileTraining(tr, engine.CompileOptions{Traits: &engine.CUDA, ComputeDType: plan.ComputeDType(s.Precision), TF32: plan.TF32(s.Precision), Recompute: s.Recompute})
 }
 
-// What was measured in public is within the range that is printed, and the range is no
-// wider than that takes.
+// TestPublicRuns: public measurements are within the printed range, and the range is no wider than they
+// require.
 func TestPublicRuns(t *testing.T) {
 	target := onCard(t, "T4")
-	least, most := map[device.Precision]float64{}, map[device.Precision]float64{} // of the best end
+	least, most := map[device.Precision]float64{}, map[device.Precision]float64{} // shares of the best end
 	for _, r := range publicRuns {
 		if r.model == nil {
 			t.Logf("%2d: no program: %s", r.number, r.why)

@@ -16,8 +16,8 @@ func someRates() plan.Rates {
 		Launch: time.Microsecond, Workers: 2, Measurements: 1}
 }
 
-// A peak is the highest rate at which matmuls of the precision were seen, in it
-// or in fp32, and says which: where fp16 is computed in fp32 that is fp32's.
+// TestPeakIsNamed: a peak is the highest matmul rate seen in the precision or in fp32, and says which. If
+// fp16 is computed in fp32, the peak is that of fp32.
 func TestPeakIsNamed(t *testing.T) {
 	emulated := someRates()
 	emulated.BF16 = 3e11
@@ -51,8 +51,8 @@ func TestPeakIsNamed(t *testing.T) {
 	}
 }
 
-// The best of several measurements is the best in each figure, in whatever order
-// they come, and a busy one changes none.
+// TestBestOfSeveral: the best of several measurements is the best in each figure, in any order, and a busy
+// one changes none.
 func TestBestOfSeveral(t *testing.T) {
 	a, busy := someRates(), someRates()
 	busy.F32, busy.BF16, busy.F16, busy.Attention, busy.AttentionBF16, busy.Vector, busy.Bandwidth = 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9
@@ -65,7 +65,7 @@ func TestBestOfSeveral(t *testing.T) {
 	if got := busy.Best(a); got != want {
 		t.Errorf("the other way round: %+v, want %+v", got, want)
 	}
-	// Each figure counts by itself, including those that a later change adds.
+	// Each figure counts separately, including those that a later change adds.
 	for i := range reflect.TypeFor[plan.Rates]().NumField() {
 		f := reflect.TypeFor[plan.Rates]().Field(i)
 		if f.Type.Kind() != reflect.Float64 {
@@ -88,8 +88,8 @@ func TestBestOfSeveral(t *testing.T) {
 	}
 }
 
-// Training above the peak raises it to just there, in every precision, and
-// training below it, or at what no processor reaches, changes nothing.
+// TestPeakIsBeaten: training above the peak raises it to exactly that rate, in every precision. Training
+// below it, or at a rate that no processor reaches, changes nothing.
 func TestPeakIsBeaten(t *testing.T) {
 	for _, p := range []device.Precision{device.FP32, device.BF16, device.FP16} {
 		r := someRates()

@@ -21,14 +21,14 @@ func card(t testing.TB, name string) *device.Card {
 	return c
 }
 
-// onCard is a card of the table with snug's kernels.
+// onCard returns a card of the table with snug's kernels.
 func onCard(t testing.TB, name string) plan.Target {
 	t.Helper()
 	c := card(t, name)
 	return plan.OnCard(c, backend.Lower(c))
 }
 
-// The guide's production model in float32 as the guide runs it: known numbers.
+// TestProductionOnT4 plans the guide's production model in float32 as the guide runs it, with known numbers.
 func TestProductionOnT4(t *testing.T) {
 	s := plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: device.FP32, CEChunk: 1024}
 	p, err := compiler(production(), 1024, engine.CUDA)(s)
@@ -55,7 +55,7 @@ func TestProductionOnT4(t *testing.T) {
 	}
 }
 
-// The components of the arena add up to it, whatever the settings.
+// TestComponentsAddUp: the components of the arena add up to it, for all settings.
 func TestComponentsAddUp(t *testing.T) {
 	m := production()
 	m.Layers, m.Heads, m.D, m.FF, m.Vocab = 3, 4, 64, 192, 1001
@@ -95,7 +95,7 @@ func TestComponentsAddUp(t *testing.T) {
 	}
 }
 
-// What the report calls gradients, copies and so on are just that.
+// TestKinds: what the report calls gradients, copies and so on is exactly that.
 func TestKinds(t *testing.T) {
 	m := production()
 	m.Layers, m.Heads, m.D, m.FF, m.Vocab = 2, 4, 64, 256, 5003

@@ -41,13 +41,13 @@ func TestParseLink(t *testing.T) {
 	}
 }
 
-// work is an update of so many micro-batches without an optimizer.
+// work returns an update with the given number of micro-batches and no optimizer.
 func work(micro float64, batches int, buckets ...int64) plan.Work {
 	return plan.Work{Micro: micro, MicroBatches: batches, Buckets: buckets, Scatter: 1, Gather: 1, Memory: 1e18}
 }
 
-// What goes over the wire is (M+1)(N-1)/N of the gradients a process, and of that what others
-// of its machine do not get crosses the machine's link.
+// TestTraffic: each process sends (M+1)(N-1)/N of the gradients. The part for processes on other machines
+// crosses the machine's link.
 func TestTraffic(t *testing.T) {
 	const s = 64 << 20
 	for _, c := range []struct {
@@ -71,8 +71,8 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// 124 M parameters in fp16 on 16 cards, at 0.7 of the line: what docs/scaling.md computes
-// by hand.
+// TestAllReduceByHand: 124 M parameters in fp16 on 16 cards, at 0.7 of the line rate, as docs/scaling.md
+// computes by hand.
 func TestAllReduceByHand(t *testing.T) {
 	for text, want := range map[string]float64{"10Gb": .533, "25Gb": .213, "50Gb": .107} {
 		c := plan.Cluster{PerNode: 4, Nodes: 4, Net: link(t, text), Local: link(t, "pcie3"), Old: true}
@@ -82,8 +82,8 @@ func TestAllReduceByHand(t *testing.T) {
 	}
 }
 
-// A faster link, fewer bytes and more micro-batches never make the processes wait more, and
-// one process alone waits for nobody.
+// TestScalingProperties: a faster link, fewer bytes and more micro-batches never make the processes wait
+// longer, and a single process waits for nobody.
 func TestScalingProperties(t *testing.T) {
 	w := work(.1, 16, 25<<20, 25<<20, 10<<20)
 	var before plan.Engine
@@ -118,11 +118,11 @@ func TestScalingProperties(t *testing.T) {
 	}
 }
 
-// Two processors with one micro-batch each over 1 Gb/s, 100 MB of gradients in 4 buckets: each
-// sends 50 MB and 50 MB more, at 94 % of 125 MB/s 851 ms. Of that two thirds of the micro-batch
-// hide, never the last bucket (213 ms); at worst also not what the processor does for TCP. With
-// another round a whole micro-batch hides as much. Cards that exchange through main memory wait for
-// bytes as processors do.
+// TestHiddenByHand: two processors with one micro-batch each over 1 Gb/s, and 100 MB of gradients in 4
+// buckets. Each sends 50 MB and 50 MB more, which takes 851 ms at 94 % of 125 MB/s. Two thirds of the
+// micro-batch's time hide part of that, but never the last bucket (213 ms); at worst, the time that the
+// processor spends on TCP is not hidden either. With another round, a whole micro-batch hides as much. Cards
+// that exchange through main memory wait for bytes as processors do.
 func TestHiddenByHand(t *testing.T) {
 	c := plan.Cluster{PerNode: 1, Nodes: 2, Net: link(t, "1Gb")}
 	const call, bucket = 100e-6, 25_000_000
@@ -148,22 +148,23 @@ func TestHiddenByHand(t *testing.T) {
 	}
 }
 
-// publicScaling is a figure that somebody published, and the range of the prediction.
+// publicScaling is a published figure with the predicted range.
 type publicScaling struct {
 	what        string
 	measured    float64
 	least, best float64
-	// miss is the measured figure over the nearer end, where it is outside; 0: inside.
+	// miss is the ratio of the measured figure to the nearer end if it is outside the range; 0 if it is
+	// inside.
 	miss float64
 }
 
-// Every public figure is in the predicted range, or is a known miss of docs/scaling.md by the
-// factor that is stated there: one that is mended has to be taken off the list.
+// TestPublicScaling: every public figure is in the predicted range, or is a known miss in docs/scaling.md by
+// the factor stated there. One that is fixed must be removed from the list.
 func TestPublicScaling(t *testing.T) {
 	var data []publicScaling
 
-	// NVIDIA/nccl#527: the sum of 1 GiB over 1 to 4 p4d.24xlarge, 8 A100 and 4 x 100 Gb/s each;
-	// bandwidths of the bus in GB/s.
+	// NVIDIA/nccl#527: the sum of 1 GiB over 1 to 4 p4d.24xlarge, with 8 A100 and 4 x 100 Gb/s each; bus
+	// bandwidths in GB/s.
 	const gib = 1 << 30
 	for i, m := range []struct{ measured, miss float64 }{{230.77, 0}, {57.17, 0}, {31.77, 0}, {29.61, 0}} {
 		c := plan.Cluster{PerNode: 8, Nodes: i + 1, Local: link(t, "nvlink3")}
@@ -174,13 +175,13 @@ func TestPublicScaling(t *testing.T) {
 		bus := func(share float64) float64 { return 2 * (n - 1) / n * gib / c.AllReduce(gib, share) / 1e9 }
 		least := bus(plan.NetLeast)
 		if i == 0 {
-			least *= .9 // nothing is reached of a network's rate here; a tenth is granted
+			least *= .9 // no share of a network's rate applies here; allow a tenth
 		}
 		data = append(data, publicScaling{c.String(), m.measured, least, bus(plan.NetBest), m.miss})
 	}
 
-	// Horovod's README: 128 machines with 4 P100 and 25 Gb/s RoCE. A P100's images/s are
-	// TensorFlow's published ones (batches of 64).
+	// Horovod's README: 128 machines with 4 P100 and 25 Gb/s RoCE. The images/s of a P100 are those that
+	// TensorFlow published (batches of 64).
 	horovod := plan.Cluster{PerNode: 4, Nodes: 128, Net: link(t, "25Gb"), Local: link(t, "pcie3"), Old: true}
 	for _, x := range []struct {
 		name     string
@@ -196,8 +197,8 @@ func TestPublicScaling(t *testing.T) {
 		data = append(data, publicScaling{x.name, x.measured, e.EfficiencyLeast, e.EfficiencyBest, x.miss})
 	}
 
-	// whyNLP/tinyllama#1: 1.1 B parameters on two RTX 4090, 3 sequences (taken to be of 2048 tokens)
-	// at a time: 1.8 k tokens/s alone, 2.7 k and 1.5 k with 4 micro-batches and with one.
+	// whyNLP/tinyllama#1: 1.1 B parameters on two RTX 4090, 3 sequences at a time (assumed to be of 2048
+	// tokens): 1.8 k tokens/s alone, 2.7 k and 1.5 k with 4 micro-batches and with one.
 	pair := plan.Cluster{PerNode: 2, Nodes: 1, Local: link(t, "pcie4")}
 	for _, x := range []struct {
 		name     string
@@ -216,8 +217,8 @@ func TestPublicScaling(t *testing.T) {
 		data = append(data, publicScaling{x.name, x.measured, e.EfficiencyLeast, e.EfficiencyBest, x.miss})
 	}
 
-	// swiss-ai/Megatron-LM#29: 2 M tokens an update on 16 and 32 machines of 4 GH200 with 4 x
-	// 200 Gb/s. No tensor parallelism is assumed; sums in fp32, weights in bf16.
+	// swiss-ai/Megatron-LM#29: 2 M tokens per update on 16 and 32 machines with 4 GH200 and 4 x 200 Gb/s. No
+	// tensor parallelism is assumed; sums in fp32, weights in bf16.
 	llama := func(nodes int) plan.Engine {
 		c := plan.Cluster{PerNode: 4, Nodes: nodes, Net: link(t, "800Gb"), Local: link(t, "nvlink4")}
 		var buckets []int64
@@ -230,9 +231,9 @@ func TestPublicScaling(t *testing.T) {
 	few, many := llama(16), llama(32)
 	data = append(data, publicScaling{"Llama 8B, 32 machines over 16", 413. / 430, many.EfficiencyLeast / few.EfficiencyLeast, many.EfficiencyBest / few.EfficiencyBest, 0})
 
-	// The scaling of data parallelism in nanotron's ultrascale playbook, tokens/s of a GPU on 8 to 256:
-	// a term for leaving the machine and one for each machine of the ring, from the figures up
-	// to 32, predict the others.
+	// The scaling of data parallelism in nanotron's ultrascale playbook, in tokens/s per GPU on 8 to 256
+	// GPUs. A term for leaving the machine and one per machine of the ring, taken from the figures up to 32,
+	// predict the others.
 	rates := []float64{40150, 37610, 35368, 31112, 26446, 15700}
 	slower := func(i int) float64 { return rates[0]/rates[i] - 1 }
 	hop := (slower(2) - slower(1)) / 2

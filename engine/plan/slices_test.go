@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// Auto takes slices where no recipe fits, as few as do; what does not fit even so is
-// refused with them on the ladder.
+// TestAutoTakesSlicesLast: auto uses slices if no recipe fits, and as few as possible. What does not fit even
+// with slices is refused with slices on the ladder.
 func TestAutoTakesSlicesLast(t *testing.T) {
 	m := hf.NeoX{Vocab: 50, D: 16, Layers: 2, Heads: 2, FF: 512, MaxPositions: 64, RotaryPct: .5, RotaryBase: 10000,
 		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: .02}
@@ -55,7 +55,8 @@ func TestAutoTakesSlicesLast(t *testing.T) {
 	}
 }
 
-// The ladder of a plan in slices shows the most of them, whatever changes beside them save nothing.
+// TestLadderShowsMoreSlices: the ladder of a plan with slices shows the largest number of them, even if other
+// changes with it save nothing.
 func TestLadderShowsMoreSlices(t *testing.T) {
 	m := hf.NeoX{Vocab: 50, D: 16, Layers: 2, Heads: 2, FF: 512, MaxPositions: 64, RotaryPct: .5, RotaryBase: 10000,
 		Parallel: true, Activation: "relu", Eps: 1e-5, InitStd: .02}

@@ -46,7 +46,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A change keeps the batch of an update and stops at the model's least.
+// TestHalve: a change keeps the batch of an update and stops at the model's smallest micro-batch.
 func TestHalve(t *testing.T) {
 	for least, want := range [][]int{{6, 3, 1}, {6, 3, 1}, {6, 3}, {6, 3}, {6}} {
 		p := &Planner{LeastMicroBatch: least}
@@ -75,7 +75,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// The chunk costs a quarter of its matmuls on any card.
+// TestLossChunk: the chunk costs a quarter of its matmuls on any card.
 func TestLossChunk(t *testing.T) {
 	for _, c := range device.Cards() {
 		for _, p := range []device.Precision{device.FP32, device.FP16} {

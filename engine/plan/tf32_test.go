@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// A plan in TF32 takes the card's rate of TF32 for matmuls that round their factors, and
-// that of float32 for the others.
+// TestSpeedOfTF32: a plan in TF32 uses the card's TF32 rate for matmuls that round their factors, and its
+// float32 rate for the others.
 func TestSpeedOfTF32(t *testing.T) {
 	a100 := card(t, "A100")
 	full, _ := a100.MatmulRate(device.FP32)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The tables in docs/bad-inputs.md and the scripts badinput*.txtar that try
-// them have the same rows, each with a number of its own.
+// TestBadInputsTable: the tables in docs/bad-inputs.md and the scripts badinput*.txtar that test them have
+// the same rows, each with a unique number.
 func TestBadInputsTable(t *testing.T) {
 	rows := func(glob, pattern string) map[string]string {
 		paths, err := filepath.Glob(glob)

@@ -12,9 +12,9 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// bench measures what training does: with a model folder it starts from the
-// folder's weights, so that its first loss is training's to the last bit, and not
-// that of random weights.
+// TestBenchStartsWhereTrainingDoes: bench measures what training does. With a model folder it starts from the
+// folder's weights, so its first loss equals training's to the last bit, and differs from that of random
+// weights.
 func TestBenchStartsWhereTrainingDoes(t *testing.T) {
 	work := t.TempDir()
 	t.Chdir(work)
@@ -54,7 +54,7 @@ data: {source: [corpus/*.txt], held_out_fraction: 0.2}
 	}
 }
 
-// losses are those of all updates of a run.
+// losses returns the losses of all updates of a run.
 func losses(t *testing.T, run string) (out []float64) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, train.MetricsFile))
@@ -76,8 +76,8 @@ func losses(t *testing.T, run string) (out []float64) {
 	return out
 }
 
-// Synthetic batches are valid inputs of a system's program: every system trains on
-// them, and its losses are those of an untrained model.
+// TestBenchSynthetic: synthetic batches are valid inputs for every system's program. Every system trains on
+// them, with the losses of an untrained model.
 func TestBenchSynthetic(t *testing.T) {
 	runs := everySystem(t)
 	type extra struct {
@@ -125,7 +125,7 @@ func TestBenchSynthetic(t *testing.T) {
 	}
 }
 
-// A table that was measured next to other work says so.
+// TestBenchOnABusyMachine: a table measured while other programs were busy says so.
 func TestBenchOnABusyMachine(t *testing.T) {
 	for others, says := range map[float64]bool{0: false, 0.15: false, 1.25: true} {
 		d := &benchDocument{Processors: 2, Sweeps: []*session.Sweep{{Name: session.SweepAgainst, Rows: []session.Measured{{Others: 0.01}, {Others: others}}}}}

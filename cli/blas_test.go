@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// With a BLAS library a run records what computes each matmul, and continues with that
-// after a stop; one that continues without the library reports that its bits differ.
+// TestRunWithBLAS: with a BLAS library, a run records what computes each matmul, and uses the same after a
+// stop. A run that continues without the library reports that its bits differ.
 func TestRunWithBLAS(t *testing.T) {
 	if _, err := blas.Open(""); errors.As(err, new(*blas.Absent)) {
 		t.Skip("no BLAS library is installed (Debian: apt-get install libopenblas0):", err)

@@ -21,8 +21,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// use replaces the installed driver, and checks at the end that everything was
-// released.
+// use replaces the installed driver, and checks at the end that everything was released.
 func use(t *testing.T, d *fakegpu.Driver) {
 	t.Helper()
 	restore := backend.UseDriver(d)
@@ -34,7 +33,7 @@ func use(t *testing.T, d *fakegpu.Driver) {
 	})
 }
 
-// once makes the n-th call of a name fail, from 1 on.
+// once makes the n-th call of a name fail, counting from 1.
 func once(name string, n int, code driver.Code) func(string) driver.Code {
 	return func(call string) driver.Code {
 		if call == name {
@@ -46,7 +45,7 @@ func once(name string, n int, code driver.Code) func(string) driver.Code {
 	}
 }
 
-// What keeps a run from using a card is reported before anything is prepared, with
+// TestCardsThatCannotBeUsed: if a run cannot use a card, that is reported before anything is prepared, with
 // what to do about it.
 func TestCardsThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
@@ -98,8 +97,8 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A card that is there but cannot be used is reported in one line, with the reason,
-// and the CPU trains.
+// TestAutoSaysWhyACardIsNotUsed: a card that exists but cannot be used is reported in one line with the
+// reason, and the CPU trains.
 func TestAutoSaysWhyACardIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	if err := tiny(dir); err != nil {
@@ -140,8 +139,8 @@ func TestAutoSaysWhyACardIsNotUsed(t *testing.T) {
 	}
 }
 
-// A card that fails while a program is loaded: nothing hangs, the error says what
-// failed and what to do.
+// TestCardsThatFailAtTheStart: if a card fails while a program is loaded, nothing hangs, and the error says
+// what failed and what to do.
 func TestCardsThatFailAtTheStart(t *testing.T) {
 	r := everySystem(t)["refocused"]
 	for name, c := range map[string]struct {
@@ -174,7 +173,7 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 	}
 }
 
-// An assembler that refuses code says why, and so do a run and doctor.
+// TestRefusedKernels: an assembler that rejects code gives its reason, and so do a run and doctor.
 func TestRefusedKernels(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	const log = "ptxas application ptx input, line 27; error   : Unknown modifier '.foo'\nptxas fatal   : Ptx assembly aborted due to errors"
@@ -189,7 +188,8 @@ func TestRefusedKernels(t *testing.T) {
 	}
 }
 
-// A slice of a card is a card with the slice's own memory and multiprocessors, not those of the whole.
+// TestSliceOfACard: a slice of a card is a card with the slice's memory and multiprocessors, not those of the
+// whole card.
 func TestSliceOfACard(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.Slice}})
@@ -201,8 +201,8 @@ func TestSliceOfACard(t *testing.T) {
 	}
 }
 
-// Code that one run's driver assembled is found by that of the next; doctor says what is kept, and
-// a folder that cannot be used costs one line.
+// TestKeptKernels: code that the driver assembled in one run is found by the next. doctor says what is
+// stored, and a folder that cannot be used costs one line.
 func TestKeptKernels(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -235,9 +235,8 @@ func TestKeptKernels(t *testing.T) {
 	wants(t, snug(t, "", "doctor"), 0, "assembled kernels: "+kernels+" cannot be written: not a directory")
 }
 
-// A card that is lost in the middle of a run ends it with the functions that ran,
-// the last checkpoint and how to continue; the resumed run equals the uninterrupted
-// one, bit for bit.
+// TestCardLostInARun: a card lost during a run ends it with the functions that ran, the last checkpoint and
+// how to continue. The resumed run equals an uninterrupted one, bit for bit.
 func TestCardLostInARun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -253,7 +252,7 @@ func TestCardLostInARun(t *testing.T) {
 		call string
 		code driver.Code
 		want string
-		at   int // in percent of the run's calls: after the save of update 2 of 4, before that of the last
+		at   int // in percent of the run's calls: after the save of update 2 of 4, and before the last update's
 	}{
 		{"cuStreamSynchronize", driver.IllegalAddress, "read or wrote outside its memory", 54},
 		{"cuGraphLaunch", driver.ECCUncorrectable, "uncorrectable error", 70},
@@ -280,9 +279,9 @@ func TestCardLostInARun(t *testing.T) {
 	}
 }
 
-// Each call of the driver that comes after the start fails once, in a way that the
-// card survives: the run ends with an error that names the call. (That of each call
-// of the start is engine/cuda's TestEveryCallMayFail.)
+// TestEveryCallFailsInARun: each driver call after the start fails once, in a way that the card survives. The
+// run ends with an error that names the call. (engine/cuda's TestEveryCallMayFail covers the calls of the
+// start.)
 func TestEveryCallFailsInARun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -321,7 +320,7 @@ func TestEveryCallFailsInARun(t *testing.T) {
 	}
 }
 
-// hot is a card that its power cap holds down.
+// hot is a card slowed down by its power cap.
 type hot struct{}
 
 func (hot) Sample(uuid string) (nvml.Sample, bool) {
@@ -334,7 +333,7 @@ func (hot) Processes(string) []nvml.Process {
 	return []nvml.Process{{PID: os.Getpid(), Used: 1}, {PID: 1, Used: 14 << 30}, {PID: 2, Used: -1}}
 }
 
-// charging is a card that draws ten joules from one look at it to the next.
+// charging is a card that uses ten joules between two samples.
 type charging struct {
 	hot
 	looks *int
@@ -347,7 +346,8 @@ func (c charging) Sample(uuid string) (nvml.Sample, bool) {
 	return s, ok
 }
 
-// A measurement on a card says what an update drew, and with --ops where its time went.
+// TestBenchOfACard: a measurement on a card reports the energy of an update and, with --ops, how its time was
+// spent.
 func TestBenchOfACard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -381,7 +381,7 @@ func TestBenchOfACard(t *testing.T) {
 	}
 }
 
-// What the card reports about itself is in the progress line and in the summary.
+// TestFiguresOfACard: what the card reports about itself is in the progress line and in the summary.
 func TestFiguresOfACard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -415,7 +415,7 @@ func TestFiguresOfACard(t *testing.T) {
 	}
 }
 
-// shared are cards of which others take memory: what is left, by identity.
+// shared simulates cards whose memory others use: what is left, by identity.
 type shared map[string]int64
 
 func (s shared) Sample(uuid string) (nvml.Sample, bool) {
@@ -427,7 +427,8 @@ func (s shared) Sample(uuid string) (nvml.Sample, bool) {
 
 func (shared) Processes(string) []nvml.Process { return nil }
 
-// Of several cards a verb takes the fastest on which the training fits, and says why.
+// TestCardIsChosenByThePlan: of several cards, a command uses the fastest on which the training fits, and
+// says why.
 func TestCardIsChosenByThePlan(t *testing.T) {
 	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4, fakegpu.A10}})
 	r := everySystem(t)["refocused"]

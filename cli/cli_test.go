@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// ownCache runs the tests with a cache folder of their own.
+// ownCache runs the tests with their own cache folder.
 type ownCache struct{ *testing.M }
 
 func (m ownCache) Run() int {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// fakeCards gives this process as many cards as SNUG_TEST_CARDS says, whose kernels are interpreted.
+// fakeCards gives this process as many cards as SNUG_TEST_CARDS says, with interpreted kernels.
 func fakeCards() {
 	n, err := strconv.Atoi(os.Getenv("SNUG_TEST_CARDS"))
 	if err != nil {
@@ -53,7 +53,7 @@ func fakeCards() {
 		card.UUID = fmt.Sprint("GPU-", i)
 		d.Installed = append(d.Installed, card)
 	}
-	if kernel, nth, ok := strings.Cut(os.Getenv("SNUG_TEST_FAULT"), ":"); ok { // of each process
+	if kernel, nth, ok := strings.Cut(os.Getenv("SNUG_TEST_FAULT"), ":"); ok { // separately for each process
 		left, err := strconv.Atoi(nth)
 		if err != nil {
 			panic(err)
@@ -71,16 +71,16 @@ func fakeCards() {
 	backend.UseDriver(d)
 }
 
-// hurry lets the processes of a run wait less for one that hangs.
+// hurry makes the processes of a run wait less for one that hangs.
 func hurry() {
 	if d, err := time.ParseDuration(os.Getenv("SNUG_TEST_SILENCE")); err == nil {
 		silence = d
 	}
 }
 
-// The scripts below testdata run the tool as a user would. Each starts in a
-// folder of its own with a small corpus, corpus/*.txt, and a configuration,
-// tiny.yaml, that trains on it in about a second.
+// TestScripts runs the scripts below testdata, which use the tool as a user would. Each starts in its own
+// folder with a small corpus, corpus/*.txt, and a configuration, tiny.yaml, that trains on it in about a
+// second.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
@@ -93,7 +93,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Setenv("NOTEBOOK", notebook)
 			env.Setenv("SNUG_PYTHON", os.Getenv("SNUG_PYTHON"))
-			nccl, err := filepath.Abs("../dist/nccl/testdata/nccl.c") // stands in for it
+			nccl, err := filepath.Abs("../dist/nccl/testdata/nccl.c") // stands in for NCCL
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func TestScripts(t *testing.T) {
 			"serve-mlflow": serveMLflow, "show-mlflow": showMLflow,
 		},
 		Condition: func(name string) (bool, error) {
-			if name == "torch" { // a Python that has it is named
+			if name == "torch" { // a variable names a Python that has it
 				return os.Getenv("SNUG_PYTHON") != "", nil
 			}
 			return false, fmt.Errorf("no condition %q", name)

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// A run with activations in 8 bits ends with the same bits when it was stopped and resumed and
-// when more is computed again, with others than a run without.
+// TestRunsWithCompressedActivations: a run with activations in 8 bits ends with the same bits if it is
+// stopped and resumed, or if more is recomputed, and with other bits than a run without them.
 func TestRunsWithCompressedActivations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")

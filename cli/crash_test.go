@@ -19,14 +19,13 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// crashSettings make a run that saves all the time: as often as the disk allows,
-// with retention running after each save.
+// crashSettings make a run save all the time: as often as the disk allows, with retention after each save.
 var crashSettings = []string{
 	"--training.batch_size", "16", "--training.max_steps", "80", "--training.save_steps", "1", "--training.eval_steps", "7",
 	"--training.sample.tokens", "1", "--checkpoint.keep_last", "2",
 }
 
-// kills is how many times TestKill9 kills: 12, or the value of SNUG_KILLS.
+// kills returns how many times TestKill9 kills: 12, or the value of SNUG_KILLS.
 func kills(t *testing.T) int {
 	s := os.Getenv("SNUG_KILLS")
 	if s == "" {
@@ -39,10 +38,9 @@ func kills(t *testing.T) int {
 	return n
 }
 
-// TestKill9 kills training with SIGKILL at random moments and resumes it, until
-// it is done: the finished run equals an undisturbed one in every logged number and
-// every bit of every tensor, and no checkpoint that was reported as saved is ever
-// lost.
+// TestKill9 kills training with SIGKILL at random moments and resumes it until it is done. The finished run
+// equals an undisturbed one in every logged number and every bit of every tensor, and no checkpoint that was
+// reported as saved is ever lost.
 func TestKill9(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -81,8 +79,8 @@ func TestKill9(t *testing.T) {
 	t.Logf("killed while: %v", during)
 }
 
-// TestKill9Formats kills runs whose optimizers and weights have other formats, each
-// once: what they have besides moments in float32 is in a checkpoint too.
+// TestKill9Formats kills runs whose optimizers and weights have other formats, each once: states other than
+// float32 moments are in checkpoints too.
 func TestKill9Formats(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains in processes of its own")
@@ -92,7 +90,7 @@ func TestKill9Formats(t *testing.T) {
 	if err := tiny(work); err != nil {
 		t.Fatal(err)
 	}
-	wide := []string{"--model.d_model", "64", "--model.d_ff", "128"} // matrices of 4,096 elements and more
+	wide := []string{"--model.d_model", "64", "--model.d_ff", "128"} // makes matrices of at least 4,096 elements
 	rng := rand.New(rand.NewPCG(20, 27))
 	for _, c := range []struct{ optimizer, weights, gradients, precision, accumulation string }{
 		{"adamw8bit", "stochastic", "bf16", "bf16", "1"},
@@ -119,8 +117,8 @@ func TestKill9Formats(t *testing.T) {
 	}
 }
 
-// nothingLost checks that the checkpoint of an update that was reported as
-// saved (-1: none was), or a later one, is there and intact.
+// nothingLost checks that the checkpoint of an update that was reported as saved (-1 if none was), or a later
+// one, exists and is intact.
 func nothingLost(t *testing.T, dir string, saved int64) {
 	t.Helper()
 	if saved < 0 {
@@ -138,7 +136,7 @@ func nothingLost(t *testing.T, dir string, saved int64) {
 	}
 }
 
-// left infers from what a killed process left behind what it was doing.
+// left infers what a killed process was doing from what it left.
 func (v *victim) left(dir string) string {
 	if !strings.Contains(v.output(), "  loss ") {
 		return "starting"
@@ -169,10 +167,10 @@ type victim struct {
 	lines chan string
 	seen  bytes.Buffer
 	code  int
-	late  *time.Timer // ends it where it hangs; nil: nothing does
+	late  *time.Timer // ends the process if it hangs; nil if nothing does
 }
 
-// start runs `snug train` in the folder work, resuming what is in dir.
+// start runs `snug train` in the folder work, resuming the run in dir.
 func start(t *testing.T, work, dir string, settings ...string) *victim {
 	t.Helper()
 	args := append([]string{"train", "--config", "tiny.yaml", "--resume", "--out", dir}, settings...)
@@ -190,8 +188,8 @@ func launch(t *testing.T, work, name string, args ...string) *victim {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = v.cmd.Wait() // how it ended is in ProcessState
-		_ = w.Close()    // of a pipe: never fails
+		_ = v.cmd.Wait() // ProcessState says how it ended
+		_ = w.Close()    // closing a pipe never fails
 	}()
 	go func() {
 		defer close(v.lines)
@@ -203,7 +201,7 @@ func launch(t *testing.T, work, name string, args ...string) *victim {
 	return v
 }
 
-// until reads lines up to one that contains text; false at the end.
+// until reads lines up to one that contains text, and returns false if there is none.
 func (v *victim) until(text string) bool {
 	for l := range v.lines {
 		fmt.Fprintln(&v.seen, l)
@@ -214,7 +212,7 @@ func (v *victim) until(text string) bool {
 	return false
 }
 
-// wait reads to the end and gives the exit code.
+// wait reads to the end and returns the exit code.
 func (v *victim) wait() int {
 	for v.until("\x00") {
 	}
@@ -224,9 +222,8 @@ func (v *victim) wait() int {
 
 func (v *victim) output() string { return v.seen.String() }
 
-// ambush kills the process at a random moment: while it starts, or in the tenth of
-// a second after its first update, its first save or its second. It reports whether
-// the process was killed, and not done before.
+// ambush kills the process at a random moment: while it starts, or within a tenth of a second after its first
+// update, its first save or its second save. It reports whether the process was killed before it was done.
 func (v *victim) ambush(rng *rand.Rand) bool {
 	if rng.IntN(8) == 0 {
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
@@ -240,12 +237,12 @@ func (v *victim) ambush(rng *rand.Rand) bool {
 		time.Sleep(time.Duration(rng.IntN(100_000)) * time.Microsecond)
 	}
 	if err := v.cmd.Process.Kill(); err != nil {
-		v.t.Log(err) // it is done
+		v.t.Log(err) // it was done before
 	}
 	return v.wait() == -1
 }
 
-// childrenOf are the processes that a process has started and that have not ended; only Linux tells.
+// childrenOf returns the running processes that a process has started. It finds them only on Linux.
 func childrenOf(parent int) (ids []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
 	for _, path := range paths {
@@ -260,7 +257,7 @@ func childrenOf(parent int) (ids []int) {
 	return ids
 }
 
-// saved is the update of the last save that was reported, -1 for none.
+// saved returns the update of the last reported save, -1 if there was none.
 func (v *victim) saved() int64 {
 	last := int64(-1)
 	for l := range strings.Lines(v.output()) {
@@ -274,8 +271,8 @@ func (v *victim) saved() int64 {
 	return last
 }
 
-// metricLines are the lines of a run's metrics without those about saves or the
-// run's identity, each without timings.
+// metricLines returns the lines of a run's metrics without timings, leaving out those about saves or the
+// run's identity.
 func metricLines(t *testing.T, dir string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))

@@ -14,15 +14,15 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Where cuBLASLt is installed a run uses it, reports it, and continues after a stop with
-// what it began with, though another algorithm is the fastest by then.
+// TestRunWithCublasLt: if cuBLASLt is installed, a run uses it, reports it, and after a stop continues with
+// the algorithms it began with, even if another is the fastest by then.
 func TestRunWithCublasLt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
 	}
 	r := everySystem(t)["refocused"]
 	dir := t.TempDir()
-	// The second algorithm is never taken: its sums have no fixed order.
+	// The second algorithm is never used, because its sums have no fixed order.
 	lib := &fakegpu.CublasLt{Algorithms: []fakegpu.FakeAlgorithm{{Time: time.Microsecond}, {Time: time.Microsecond / 2, Reduction: 1}}}
 	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib}
 	use(t, card)
@@ -52,7 +52,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	}
 	copied("absent")
 	copied("off")
-	cache("b") // which knows nothing
+	cache("b") // an empty cache
 	lib.Algorithms[0].Time = time.Second
 	x := train("stopped", "--resume")
 	wants(t, x, 0, "by cuBLASLt 12.9.3")
@@ -62,8 +62,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	sameWeights(t, filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"))
 	wants(t, snug(t, "", "eval", filepath.Join(dir, "stopped"), "--hardware.device", "cuda"), 0)
 
-	// Without the library, or with it turned off, a run continues and reports that
-	// its bits differ.
+	// Without the library, or with it turned off, a run continues and reports that its bits differ.
 	for name, without := range map[string]func() []string{
 		"absent": func() []string { card.CublasLt = nil; return nil },
 		"off":    func() []string { card.CublasLt = lib; return []string{"--hardware.cublas", "off"} },
@@ -76,7 +75,7 @@ func TestRunWithCublasLt(t *testing.T) {
 		}
 	}
 	card.CublasLt = lib
-	// A run that began without it continues without it.
+	// A run that began without the library continues without it.
 	wants(t, train("own", "--hardware.cublas", "off", "--until", "2"), 4, "CUDA 12.4, cuBLASLt off), ")
 	lib.Algorithms[0].Time = time.Microsecond
 	x = train("own", "--resume")
@@ -86,8 +85,8 @@ func TestRunWithCublasLt(t *testing.T) {
 	}
 }
 
-// What the library lacks is reported by doctor, and by a run only where it is
-// installed and cannot be used.
+// TestCublasLtThatCannotBeUsed: doctor reports what is missing from the library; a run reports it only if the
+// library is installed but cannot be used.
 func TestCublasLtThatCannotBeUsed(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	lib := &fakegpu.CublasLt{}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// listed are the files below a folder with their sizes and times.
+// listed lists the files below a folder with their sizes and times.
 func listed(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -29,13 +29,12 @@ func listed(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// What is prepared is what the run uses, in every system: a run with the flags
-// that `data prepare` recommends prepares nothing more, neither there nor in its
-// own folder.
+// TestPreparedIsWhatTheRunUses: a run uses exactly the prepared data, in every system. With the flags that
+// `data prepare` recommends, it prepares nothing more, neither there nor in its own folder.
 func TestPreparedIsWhatTheRunUses(t *testing.T) {
 	for name, r := range everySystem(t) {
 		if name == "finetune" {
-			continue // it tokenizes when it starts: there is nothing to prepare
+			continue // it tokenizes at the start, so there is nothing to prepare
 		}
 		t.Run(name, func(t *testing.T) {
 			out := t.TempDir()
@@ -72,7 +71,7 @@ func TestPreparedIsWhatTheRunUses(t *testing.T) {
 	}
 }
 
-// A system that finds nothing to prepare reports that and creates nothing.
+// TestNothingToPrepare: a system with nothing to prepare reports that and creates nothing.
 func TestNothingToPrepare(t *testing.T) {
 	r, out := everySystem(t)["moderation"], t.TempDir()
 	done(t, "data", "prepare", "--config", r.config, "--out", filepath.Join(out, "prepared"))

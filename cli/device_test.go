@@ -12,10 +12,9 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Every system trains, saves and resumes on a device whose memory is out of the
-// host's reach, and learns there what it learns on the CPU: nothing above
-// package engine can tell which device it runs on. The card's kernels are
-// interpreted.
+// TestEverySystemOnAnotherDevice: every system trains, saves and resumes on a device whose memory the host
+// cannot access, and learns the same there as on the CPU, so nothing above package engine depends on the
+// device. The card's kernels are interpreted.
 func TestEverySystemOnAnotherDevice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("float64 interpretation of five systems")
@@ -35,8 +34,8 @@ func trainOn(t *testing.T, r systemRun, out, device string, more ...string) {
 	done(t, append([]string{"train", "--config", r.config, "--out", out, "--hardware.device", device}, more...)...)
 }
 
-// trainsOn checks that a run on a device has the losses of that on the CPU, and
-// continues after a stop as if there had been none.
+// trainsOn checks that a run on a device has the same losses as on the CPU, and continues after a stop as if
+// there had been none.
 func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")
@@ -48,7 +47,7 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 		}
 	}
 	if r.phases != nil {
-		return // a phase that is done is not stopped
+		return // a completed phase is not stopped
 	}
 	stopped := filepath.Join(dir, "stopped")
 	x := snug(t, "", "train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "2")
@@ -59,8 +58,8 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 	sameWeights(t, whole, stopped)
 }
 
-// sameWeights compares the last checkpoint of a run that was interrupted and
-// resumed with that of an uninterrupted one.
+// sameWeights compares the last checkpoint of a run that was interrupted and resumed with that of an
+// uninterrupted one.
 func sameWeights(t *testing.T, whole, resumed string) {
 	t.Helper()
 	last := checkpoint.Name(4)
@@ -75,8 +74,8 @@ func sameWeights(t *testing.T, whole, resumed string) {
 	}
 }
 
-// Cards train in the precision that suits them, fp16 with loss scaling on a T4 and
-// bf16 from compute capability 8.0, and learn what the CPU learns in fp32.
+// TestPrecisionOfCards: cards train in the precision that suits them, fp16 with loss scaling on a T4 and bf16
+// from compute capability 8.0, and learn what the CPU learns in fp32.
 func TestPrecisionOfCards(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -103,7 +102,7 @@ func TestPrecisionOfCards(t *testing.T) {
 	}
 }
 
-// lastLoss is the loss of the last update of the run in dir.
+// lastLoss returns the loss of the last update of the run in dir.
 func lastLoss(t *testing.T, dir string) float64 {
 	t.Helper()
 	c, _, err := checkpoint.Latest(dir)
@@ -117,7 +116,7 @@ func lastLoss(t *testing.T, dir string) float64 {
 	return loss
 }
 
-// Verbs that use or measure a model run on a card too.
+// TestVerbsOnACard: commands that use or measure a model also run on a card.
 func TestVerbsOnACard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// What is printed is what JSON has; what a run does without is no failure.
+// TestDoctorPrintsTrials: the text contains what the JSON does, and a missing optional part is no failure.
 func TestDoctorPrintsTrials(t *testing.T) {
 	t.Cleanup(backend.UseMonitor(blind{}))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

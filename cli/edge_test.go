@@ -17,10 +17,9 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// Every number of every system is planned at the edges of what its key takes:
-// the command ends, with a plan, a refusal of the setting or one of its memory,
-// and never with a failure. What is still being planned when its time is up is
-// interrupted, and must stop.
+// TestEveryEdgeIsPlannedOrRefused plans every number of every system at the limits of what its key accepts.
+// The command ends with a plan, or with a refusal of the setting or its memory, but never with a failure.
+// Plans that take too long are interrupted, and must stop.
 func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plans a thousand models")
@@ -63,7 +62,7 @@ func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 			}
 		}
 	}
-	if ended[exitDone]+ended[exitLate] < 200 || // a slow machine has many late ones
+	if ended[exitDone]+ended[exitLate] < 200 || // a slow machine interrupts many
 		ended[exitUsage] < 100 || ended[exitNoFit] == 0 {
 		t.Errorf("plans ended with %v: too few of a kind", ended)
 	}
@@ -73,8 +72,7 @@ func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 // exitLate marks a plan that was interrupted.
 const exitLate = -1
 
-// planWithin plans a configuration for a card and gives the exit code and the
-// output.
+// planWithin plans a configuration for a card and returns the exit code and the output.
 func planWithin(t *testing.T, limit time.Duration, path string, settings ...string) (code int, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -10,9 +10,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// The figures of `snug eval` for a checkpoint are those of training's own
-// evaluation, in every bit, in every system and phase; and it changes no file that
-// belongs to the run.
+// TestEvalIsTrainingsEvaluation: for a checkpoint, `snug eval` gives the same figures as training's own
+// evaluation, to the bit, in every system and phase. It changes no file of the run.
 func TestEvalIsTrainingsEvaluation(t *testing.T) {
 	for name, r := range everySystem(t) {
 		t.Run(name, func(t *testing.T) {
@@ -44,8 +43,8 @@ func TestEvalIsTrainingsEvaluation(t *testing.T) {
 			if out := done(t, "ckpt", "verify", dir).out; strings.Count(out, ": whole") < len(r.runs(dir)) {
 				t.Errorf("verify does not look at every run:\n%s", out)
 			}
-			// For a whole training the best of the last phase is measured, with the
-			// figures that were printed.
+			// For a run in phases, the best checkpoint of the last phase is measured, with the figures that
+			// were printed.
 			used := r.runs(dir)[len(r.runs(dir))-1]
 			var best measurement
 			for _, m := range measurements(t, used) {

@@ -19,7 +19,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// undisturbed makes a work folder with a finished run, "whole", in it.
+// undisturbed creates a work folder with a finished run named "whole".
 func undisturbed(t *testing.T, settings ...string) (work string) {
 	t.Helper()
 	work = t.TempDir()
@@ -32,8 +32,8 @@ func undisturbed(t *testing.T, settings ...string) (work string) {
 	return work
 }
 
-// threeSaves makes a work folder with a run whose checkpoints are those of
-// updates 4, 8 and 12, the last.
+// threeSaves creates a work folder with a run whose checkpoints are those of updates 4, 8 and 12, the last
+// one.
 func threeSaves(t *testing.T) (work string) {
 	t.Helper()
 	work = t.TempDir()
@@ -56,8 +56,8 @@ func sameRuns(t *testing.T, work, dir string) {
 	sameBits(t, whole, filepath.Join(work, dir))
 }
 
-// A machine that is taken away sends SIGTERM, a terminal that is closed SIGHUP: the state is saved within the
-// grace, the exit code reflects it, and the resumed run equals the undisturbed one.
+// TestTerminated: a machine that is taken away sends SIGTERM, a terminal that is closed SIGHUP. The state is
+// saved within the grace period, the exit code shows that, and the resumed run equals the undisturbed one.
 func TestTerminated(t *testing.T) {
 	t.Parallel()
 	work := undisturbed(t, crashSettings...)
@@ -68,7 +68,7 @@ func TestTerminated(t *testing.T) {
 		v.until("  loss ")
 		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
 		if err := v.cmd.Process.Signal([]os.Signal{syscall.SIGTERM, hangUp()}[stops%2]); err != nil {
-			t.Log(err) // it is done
+			t.Log(err) // it was done before
 		}
 		if v.wait() == exitDone {
 			break
@@ -85,7 +85,7 @@ func TestTerminated(t *testing.T) {
 	sameRuns(t, work, "stopped")
 }
 
-// A signal that comes when the work is done does not change the exit code.
+// TestTerminatedAtTheEnd: a signal that arrives when the work is done does not change the exit code.
 func TestTerminatedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -96,7 +96,7 @@ func TestTerminatedAtTheEnd(t *testing.T) {
 		v := start(t, work, fmt.Sprint("run", i), "--training.max_steps", "2")
 		v.until("snug ckpt show")
 		if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Log(err) // it has ended
+			t.Log(err) // it has already ended
 		}
 		if v.wait() != exitDone {
 			t.Fatalf("exit code %d:\n%s", v.code, v.output())
@@ -104,8 +104,8 @@ func TestTerminatedAtTheEnd(t *testing.T) {
 	}
 }
 
-// Where the grace is too short the exit code shows that the state was not saved,
-// and the run continues from the last good checkpoint.
+// TestGraceTooShort: if the grace period is too short, the exit code shows that the state was not saved, and
+// the run continues from the last good checkpoint.
 func TestGraceTooShort(t *testing.T) {
 	t.Parallel()
 	work := undisturbed(t, crashSettings...)
@@ -125,7 +125,8 @@ func TestGraceTooShort(t *testing.T) {
 	sameRuns(t, work, "late")
 }
 
-// A run directory belongs to one process, and a dead one's lock ends.
+// TestTwoProcesses: a run directory belongs to one process, and the lock of a dead process does not outlive
+// it.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -149,8 +150,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// in runs a shell script in a mount namespace of its own, in which an empty file
-// system of a size is mounted at "run"; it skips where that is not allowed.
+// in runs a shell script in a mount namespace with an empty file system of the given size mounted at "run".
+// It skips the test if that is not allowed.
 func in(t *testing.T, work, size, script string) (out string, code int) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(work, "run"), 0o777); err != nil {
@@ -167,9 +168,8 @@ func in(t *testing.T, work, size, script string) (out string, code int) {
 	return v.output(), code
 }
 
-// On a full disk training continues, attempts and failures are reported, the last
-// good checkpoint stays, and once there is room the run ends as if nothing had
-// happened.
+// TestFullDisk: on a full disk, training continues, attempts and failures are reported, and the last good
+// checkpoint stays. Once there is room, the run ends as if nothing had happened.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	work := undisturbed(t)
@@ -198,7 +198,7 @@ func TestFullDisk(t *testing.T) {
 	sameRuns(t, work, "copy")
 }
 
-// A run directory that cannot be written to is refused before any work.
+// TestReadOnly: a run directory that cannot be written to is rejected before any work.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -220,9 +220,9 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// Each kind of file of the newest checkpoint is damaged: verify names the file
-// and, where there are any, the tensor; resume reports that it falls back, and the
-// run still ends as the undisturbed one.
+// TestDamage damages each kind of file in the newest checkpoint. verify names the file and, if there are any,
+// the tensor; resume reports that it falls back to an older checkpoint, and the run still ends like the
+// undisturbed one.
 func TestDamage(t *testing.T) {
 	work := threeSaves(t)
 	t.Chdir(work)
@@ -279,14 +279,14 @@ func tool(args ...string) (out string, code int) {
 	return b.String(), code
 }
 
-// The clock may jump: what is newest is decided by the update's number.
+// TestClockJumpsBack: the clock may jump, because the number of the update decides what is newest.
 func TestClockJumpsBack(t *testing.T) {
 	work := threeSaves(t)
 	t.Chdir(work)
 	if err := os.CopyFS("jumped", os.DirFS("whole")); err != nil {
 		t.Fatal(err)
 	}
-	// The later a checkpoint was made, the earlier its clock time.
+	// The later a checkpoint was saved, the earlier its clock time.
 	for i, name := range []string{"step-00000004", "step-00000008", "step-00000012"} {
 		at := time.Date(2040-10*i, 1, 1, 0, 0, 0, 0, time.UTC)
 		redate(t, filepath.Join("jumped", checkpoint.Folder, name), at)

@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// TestGuidePage holds docs/guides.md against the grammar: every command parses and its settings load, and every preset, flag,
-// setting and file that the page names exists. tools/guides runs the commands.
+// TestGuidePage checks docs/guides.md against the grammar: every command parses and its settings load, and
+// every preset, flag, setting and file that the page names exists. tools/guides runs the commands.
 func TestGuidePage(t *testing.T) {
 	raw, err := os.ReadFile("../docs/guides.md")
 	if err != nil {
@@ -72,7 +72,7 @@ var (
 	aWord    = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
 )
 
-// wordsOf are those of a command line, without quotes.
+// wordsOf returns the words of a command line, without quotes.
 func wordsOf(line string) []string {
 	words := aWord.FindAllString(line, -1)
 	for i := range words {
@@ -81,7 +81,7 @@ func wordsOf(line string) []string {
 	return words
 }
 
-// understood says what a command line has that the program would refuse before it looks at any data.
+// understood returns an error if the program would reject a command line before it looks at any data.
 func understood(line string) error {
 	words := wordsOf(line)
 	var quiet bytes.Buffer
@@ -117,7 +117,7 @@ func understood(line string) error {
 	return err
 }
 
-// isSetting reports whether a system or its quickstart has a setting; <task> stands for any.
+// isSetting reports whether a system or its quickstart has a setting; <task> stands for any task.
 func isSetting(key string) bool {
 	key = strings.ReplaceAll(key, "<task>", "sentiment")
 	return slices.ContainsFunc(session.Systems, func(s system.System) bool {

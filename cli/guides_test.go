@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestGuideFlags tries the flags of every command line in the five guides (000 to 004).
-// A flag is translated, with a line that says to what, or refused with ours by name.
+// TestGuideFlags tests the flags of every command line in the five guides (000 to 004). Each flag is
+// translated, with a line that says to what, or rejected with the name of ours.
 func TestGuideFlags(t *testing.T) {
 	for _, c := range []struct {
 		guide, flags string
-		want         string // settings in force
-		says         string // each word on stderr
+		want         string // expected settings
+		says         string // words of one line on stderr
 		refused      bool
 	}{
 		{guide: "000", flags: "--config configs/t4_optimized_config.yaml", want: "model.d_model=384 training.gradient_accumulation_steps=8", says: "taken|as|the|preset|agiformer-ultra-t4"},
@@ -39,17 +39,17 @@ func TestGuideFlags(t *testing.T) {
 		{guide: "004", flags: "--config configs/colab_optimized.yaml", want: "model.channels=[32,|64,|128] training.batch_size=16", says: "taken|as|the|preset|cloudbase-memory-optimised"},
 		{guide: "004", flags: "--config configs/colab_optimized_full.yaml --batch_size 16", want: "training.batch_size=16", says: "--batch_size:|taken|as|--training.batch_size|16"},
 		{guide: "004", flags: "--config configs/colab_optimized_full.yaml --temporal_frames 4", want: "model.frames=4", says: "--temporal_frames:|taken|as|--model.frames|4"},
-		// What only another system has is named with that system.
+		// A setting that only another system has is reported with that system.
 		{guide: "004", flags: "quickstart --temporal_frames 4", says: "model.frames cloudbase", refused: true},
-		// Several keys end like this.
+		// Several keys end with this name.
 		{guide: "001", flags: "dynamo-guide --rank 8", says: "tasks.sentiment.rank tasks.qa.rank", refused: true},
 	} {
 		t.Run(c.guide+" "+c.flags, func(t *testing.T) { checkGuide(t, strings.Fields(c.flags), c.want, c.says, c.refused) })
 	}
 }
 
-// TestGuideKeys loads the settings of each guide as its YAML or Python text has them,
-// over the preset of that guide.
+// TestGuideKeys loads the settings of each guide, as written in its YAML or Python text, over the preset of
+// that guide.
 func TestGuideKeys(t *testing.T) {
 	for _, c := range []struct {
 		name, preset, text string
@@ -97,7 +97,7 @@ data: {sst2_size: 8000, squad_size: 15000, xsum_size: 10000, code_gen_size: 6000
 	}
 }
 
-// checkGuide runs `snug config` and compares the settings in force and the messages.
+// checkGuide runs `snug config` and compares the effective settings and the messages.
 func checkGuide(t *testing.T, flags []string, want, says string, refused bool) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -132,7 +132,7 @@ func checkGuide(t *testing.T, flags []string, want, says string, refused bool) {
 	}
 }
 
-// saysWords reports whether one line has all words, in their order.
+// saysWords reports whether one line contains all words in order.
 func saysWords(text, words string) bool {
 	for line := range strings.Lines(text) {
 		found := true

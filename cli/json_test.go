@@ -11,8 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// With --json every verb prints one JSON document on stdout, when it succeeds
-// and when it refuses, and nothing else; a refusal has its exit code in it.
+// TestJSONOfEveryVerb: with --json, every command prints one JSON document on stdout and nothing else,
+// whether it succeeds or refuses. A refusal contains its exit code.
 func TestJSONOfEveryVerb(t *testing.T) {
 	work := t.TempDir()
 	t.Chdir(work)
@@ -126,13 +126,13 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		}
 	}
 	for _, verb := range everyVerb(t) {
-		if x := tried[verb]; !x[1] || !x[0] && verb != "serve" { // which ends when it is interrupted
+		if x := tried[verb]; !x[1] || !x[0] && verb != "serve" { // serve ends only when it is interrupted
 			t.Errorf("snug %s was not tried in success and in refusal", verb)
 		}
 	}
 }
 
-// A refusal that comes after a document joins it, whatever the document is.
+// TestRefused: a refusal that comes after a document is added to it, whatever the document is.
 func TestRefused(t *testing.T) {
 	r := refusal{Error: "too large", ExitCode: 3}
 	for document, want := range map[string]string{
@@ -155,7 +155,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// everyVerb is every verb that is shown, those of a group with its name.
+// everyVerb lists every visible command, including its group's name.
 func everyVerb(t *testing.T) (names []string) {
 	t.Helper()
 	parser, err := kong.New(&commands{}, kong.Name("snug"), kong.Bind(&app{}), kong.Vars{"passes": ""})
@@ -164,7 +164,7 @@ func everyVerb(t *testing.T) (names []string) {
 	}
 	for _, leaf := range parser.Model.Leaves(true) {
 		words := strings.Fields(leaf.Path())
-		for i, w := range words { // without the places of arguments
+		for i, w := range words { // leaves out placeholders for arguments
 			if strings.HasPrefix(w, "<") {
 				words = words[:i]
 				break

@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// described is a configuration described for this machine.
+// described resolves a configuration for this machine.
 func described(t *testing.T, preset string, settings ...string) *session.Setup {
 	t.Helper()
 	o, rest := config.SplitFlags(settings)
@@ -31,15 +31,15 @@ func described(t *testing.T, preset string, settings ...string) *session.Setup {
 	return s
 }
 
-// combination is what states depend on, besides the model.
+// combination is what states depend on besides the model.
 type combination struct {
 	accumulation int
 	traits       engine.Traits
 	precision    device.Precision
 }
 
-// holds checks that no plan of s needs less than the estimate before planning, and
-// that the estimate is useful: the given share of the parameters is counted.
+// holds checks that no plan of s needs less than the estimate before planning, and that the estimate is
+// useful: it counts at least the given share of the parameters.
 func holds(t *testing.T, s *session.Setup, what string, share float64, in ...combination) {
 	t.Helper()
 	counted := 0.0
@@ -66,7 +66,7 @@ func holds(t *testing.T, s *session.Setup, what string, share float64, in ...com
 	}
 }
 
-// thrifty is the combination that needs least.
+// thrifty is the combination that needs least memory.
 var thrifty = combination{1, engine.CUDA, device.FP16}
 
 func TestNoPresetNeedsLessThanTheLeast(t *testing.T) {
@@ -122,7 +122,7 @@ func TestNoSmallModelNeedsLessThanTheLeast(t *testing.T) {
 				settings = append(settings, fmt.Sprintf("--%s=%v", k, v))
 			}
 			s := described(t, preset, settings...)
-			// Heads and routers, which are not counted, weigh more in small models.
+			// Heads and routers, which the estimate leaves out, weigh more in small models.
 			holds(t, s, fmt.Sprintf("%d: %s %q", i, preset, settings), 0.1, thrifty, combination{2, engine.CPU, device.FP32})
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/snug-ml/snug/data/npz/npztest"
 )
 
-// makeData is a command of the scripts: it writes the texts of corpus/*.txt
-// to the files that it is given, each in the format of its name.
+// makeData is a command for scripts. It writes the texts of corpus/*.txt to the given files, each in the
+// format of its name.
 func makeData() {
 	if err := writeData(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,7 +74,7 @@ func writeFormat(file string, texts []string) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = z.Close() }() // the script notices what is lost here
+		defer func() { _ = z.Close() }() // the script would notice missing data
 		w, name = z, strings.TrimSuffix(file, ".zst")
 	}
 	var rows []textRow
@@ -122,7 +122,7 @@ func writeFormat(file string, texts []string) (err error) {
 	return errors.New("no format of this name")
 }
 
-// writeTokens writes bytes as ids, one row for each text.
+// writeTokens writes bytes as ids, one row per text.
 func writeTokens(w io.Writer, texts []string) error {
 	longest := 0
 	for _, t := range texts {
@@ -131,7 +131,7 @@ func writeTokens(w io.Writer, texts []string) error {
 	ids, lengths := make([]int32, len(texts)*longest), make([]int32, len(texts))
 	for i, t := range texts {
 		for j, b := range []byte(t) {
-			ids[i*longest+j] = int32(b) + 1 // 0 is the end of text
+			ids[i*longest+j] = int32(b) + 1 // 0 marks the end of text
 		}
 		lengths[i] = int32(len(t))
 	}
@@ -145,9 +145,8 @@ func writeTokens(w io.Writer, texts []string) error {
 	return z.Close()
 }
 
-// serveHub is a command of the scripts: it serves the folder that it is given
-// as the repository owner/name of a hub, model and dataset alike, and sets
-// HF_ENDPOINT and HF_HOME.
+// serveHub is a command for scripts. It serves the given folder as the repository owner/name of a hub, both
+// as a model and as a dataset, and sets HF_ENDPOINT and HF_HOME.
 func serveHub(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: serve-hub FOLDER")
@@ -170,7 +169,7 @@ func serveHub(ts *testscript.TestScript, neg bool, args []string) {
 			for _, e := range list {
 				files = append(files, file{e.Name()})
 			}
-			_ = json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": files}) // the client notices
+			_ = json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": files}) // the client would notice an error
 			return
 		}
 		name, ok := strings.CutPrefix(p, "owner/name/resolve/"+commit+"/")
@@ -181,16 +180,16 @@ func serveHub(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, len(raw)))
-		_, _ = w.Write(raw) // the client notices
+		_, _ = w.Write(raw) // the client would notice an error
 	}))
 	ts.Defer(s.Close)
 	ts.Setenv("HF_ENDPOINT", s.URL)
 	ts.Setenv("HF_HOME", ts.MkAbs("hf-home"))
 }
 
-// damage is a command of the scripts that damages a file: "cut FILE BYTES"
-// shortens it, "flip FILE OFFSET" changes a bit, from the end if negative, and
-// "put FILE OFFSET TEXT" writes over it, with the escapes of Go.
+// damage is a command for scripts that damages a file: "cut FILE BYTES" shortens it, "flip FILE OFFSET"
+// changes a bit, counting from the end if negative, and "put FILE OFFSET TEXT" overwrites part of it, with
+// Go's escapes.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: damage cut|flip|put FILE N [TEXT]")

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// makeExamples is a command of the scripts: it writes texts labeled by a word in
-// them (comments.csv, colours.jsonl), words to be reversed (words.jsonl) and prose
-// (prose.jsonl), enough to learn something from.
+// makeExamples is a command for scripts. It writes texts labeled by a word in them (comments.csv,
+// colours.jsonl), words to reverse (words.jsonl) and prose (prose.jsonl), enough to learn something from.
 func makeExamples() {
 	if err := writeExamples(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -18,14 +18,14 @@ import (
 	"testing"
 )
 
-// captionedColors are what the captions of a gallery name.
+// captionedColors are the colors that the captions of a gallery name.
 var captionedColors = []struct {
 	name string
 	c    color.RGBA
 }{{"red", color.RGBA{220, 30, 30, 255}}, {"green", color.RGBA{30, 200, 30, 255}}, {"blue", color.RGBA{30, 30, 230, 255}}}
 
-// makeGallery is a command of scripts: it writes a folder of captions whose images,
-// sounds and videos alone determine the color, and a WAV file that is too long.
+// makeGallery is a command for scripts. It writes a folder of captions whose color only the images, sounds
+// and videos show, and a WAV file that is too long.
 func makeGallery() {
 	if err := gallery(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -71,7 +71,7 @@ func gallery(dir string) error {
 	return nil
 }
 
-// wav is a square wave of so many turns.
+// wav returns a square wave with the given number of periods.
 func wav(samples, turns int) []byte {
 	raw := binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(36+2*samples))
 	raw = append(raw, "WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"...)
@@ -85,7 +85,7 @@ func wav(samples, turns int) []byte {
 	return raw
 }
 
-// galleryRun trains on a gallery, and names the folder of its images.
+// galleryRun trains on a gallery, and returns the run and the folder of the gallery's images.
 func galleryRun(t *testing.T) (run, images string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ data: {seq_len: 24}
 	return run, filepath.Join(dir, "images")
 }
 
-// A server reads images as generate does, and refuses by field what it cannot read.
+// TestServeMedia: a server reads images as generate does, and names the field that it cannot read.
 func TestServeMedia(t *testing.T) {
 	run, images := galleryRun(t)
 	v := launch(t, filepath.Dir(run), "snug", "serve", run, "--listen", "127.0.0.1:0")
@@ -182,7 +182,7 @@ func TestServeMedia(t *testing.T) {
 	} {
 		more := ""
 		if name == "too long a prompt" {
-			more = `, "prompt": "123456789012"` // with the token that documents begin after: 13, and 12 to write
+			more = `, "prompt": "123456789012"` // 13 with the token that starts a document, plus 12 to write
 		}
 		code, body := post(x.media, more)
 		var e struct {

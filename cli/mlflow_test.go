@@ -13,11 +13,10 @@ import (
 	"github.com/snug-ml/snug/train/mlflow/mlflowtest"
 )
 
-// trackers are the servers of serve-mlflow by URL; scripts run at the same time.
+// trackers maps URLs to the servers of serve-mlflow; scripts run concurrently.
 var trackers sync.Map
 
-// serveMLflow is a command of the scripts that starts a tracking server, whose URL is in
-// MLFLOW_URL from then on.
+// serveMLflow is a command for scripts. It starts a tracking server and sets MLFLOW_URL to its URL.
 func serveMLflow(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: serve-mlflow")
@@ -28,8 +27,8 @@ func serveMLflow(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("MLFLOW_URL", s.URL)
 }
 
-// showMLflow is a command of the scripts that writes what the server has to a file, and
-// fails where it refused anything: "show-mlflow FILE".
+// showMLflow is a command for scripts, "show-mlflow FILE". It writes what the server has received to a file,
+// and fails if the server rejected anything.
 func showMLflow(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: show-mlflow FILE")

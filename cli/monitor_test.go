@@ -33,8 +33,7 @@ type pane struct {
 	socket string
 }
 
-// newPane runs a command line in a terminal; the test is skipped where there is no
-// tmux.
+// newPane runs a command line in a terminal. It skips the test if there is no tmux.
 func newPane(t *testing.T, dir, line string) *pane {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
@@ -57,7 +56,7 @@ func (p *pane) tmux(args ...string) string {
 
 func (p *pane) keys(keys ...string) { p.tmux(append([]string{"send-keys", "-t", "it"}, keys...)...) }
 
-// shows waits until the screen holds a text.
+// shows waits until the screen contains a text.
 func (p *pane) shows(want string) string {
 	p.t.Helper()
 	var screen string
@@ -71,7 +70,7 @@ func (p *pane) shows(want string) string {
 	return ""
 }
 
-// A monitor in a real terminal: new lines show, a resize is followed, keys work,
+// TestMonitorInTerminal runs a monitor in a real terminal: new lines appear, it follows a resize, keys work,
 // and q leaves the terminal as it was.
 func TestMonitorInTerminal(t *testing.T) {
 	dir := t.TempDir()
@@ -113,8 +112,8 @@ func TestMonitorInTerminal(t *testing.T) {
 	p.shows("code 0")
 }
 
-// A training that is watched in its own terminal continues in plain lines after q,
-// and ends as it does without.
+// TestTrainInTerminal: training watched in its own terminal continues with plain lines after q, and ends as
+// it would without.
 func TestTrainInTerminal(t *testing.T) {
 	dir := t.TempDir()
 	if err := tiny(dir); err != nil {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// The dashboard shows a run, waits for another and serves Prometheus until it is
-// terminated.
+// TestMonitorWeb: the dashboard shows a run, waits for another and serves Prometheus until it is terminated.
 func TestMonitorWeb(t *testing.T) {
 	work := undisturbed(t, "--training.max_steps", "2")
 	v := launch(t, work, "snug", "monitor", "--web", "whole", "later", "--listen", "127.0.0.1:0")
@@ -42,7 +41,7 @@ func TestMonitorWeb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := io.ReadAll(io.LimitReader(res.Body, 300)) // it has no end
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 300)) // the stream has no end
 	if err := res.Body.Close(); err != nil {
 		t.Error(err)
 	}

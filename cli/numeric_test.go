@@ -17,14 +17,14 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// hostile are numbers that no counting key accepts.
+// hostile lists numbers that no counting key accepts.
 var hostile = []string{
 	"-1e300", "2147483647.5", "4611686018427387904", "1e18", "1e999", "NaN", "-Inf",
 }
 
-// Every number of every system has an upper bound or is a real parameter, and
-// hostile ones are refused with the name of the key and what it expects. The keys
-// are those of the schema, so that a new one cannot be forgotten.
+// TestEveryNumberIsBounded: every number of every system has an upper bound or is a real parameter. Hostile
+// ones are rejected with the name of the key and what it expects. The keys come from the schema, so that a
+// new one cannot be forgotten.
 func TestEveryNumberIsBounded(t *testing.T) {
 	presets := map[string]string{
 		"refocused": "quickstart", "moderation": "moderation-quickstart", "agiformer": "agiformer-quickstart",
@@ -45,7 +45,7 @@ func TestEveryNumberIsBounded(t *testing.T) {
 		}
 		for key, k := range keys {
 			if strings.HasPrefix(key, "tasks.") && !strings.HasPrefix(key, "tasks.qa.") {
-				continue // all tasks have the keys of one
+				continue // all tasks have the same keys
 			}
 			seed := strings.HasSuffix(key, "seed")
 			if k.Type == "integer" && k.Maximum == nil && !seed {
@@ -60,7 +60,7 @@ func TestEveryNumberIsBounded(t *testing.T) {
 			}
 			for _, v := range values {
 				if seed && v == "4611686018427387904" {
-					continue // any number is a seed
+					continue // any number is a valid seed
 				}
 				var stderr bytes.Buffer
 				code := Main([]string{"config", presets[s.Config.Name], "--" + key + "=" + v}, strings.NewReader(""), &bytes.Buffer{}, &stderr)
@@ -72,7 +72,7 @@ func TestEveryNumberIsBounded(t *testing.T) {
 	}
 }
 
-// keySchema is what the test reads of a JSON schema.
+// keySchema is the part of a JSON schema that the test reads.
 type keySchema struct {
 	Type       any
 	Maximum    *float64
@@ -80,7 +80,7 @@ type keySchema struct {
 	Items      *keySchema
 }
 
-// numbers are the keys below path that take numbers, or lists of them.
+// numbers returns the keys below path that take numbers or lists of numbers.
 func (k *keySchema) numbers(path string) map[string]*keySchema {
 	found := map[string]*keySchema{}
 	for name, sub := range k.Properties {
@@ -98,7 +98,8 @@ func (k *keySchema) numbers(path string) map[string]*keySchema {
 	return found
 }
 
-// Every numeric flag of every verb declares what it counts or is a real parameter.
+// TestEveryNumericFlagIsBounded: every numeric flag of every command declares what it counts or is a real
+// parameter.
 func TestEveryNumericFlagIsBounded(t *testing.T) {
 	parser, err := kong.New(&commands{}, kong.Name("snug"), kong.Vars{"passes": strings.Join(pass.Names(), ", ")})
 	if err != nil {

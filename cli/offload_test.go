@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// shortOf is the memory that a plan without recomputation needs, less a quarter of the
-// activations that it keeps.
+// shortOf returns the memory that a plan without recomputation needs, less a quarter of the activations that
+// it keeps.
 func shortOf(t *testing.T, args ...string) (bytes int64) {
 	t.Helper()
 	r := reportOf(t, args...)
@@ -25,13 +25,12 @@ func shortOf(t *testing.T, args ...string) (bytes int64) {
 	return r.Total - r.Components[i].Bytes/4
 }
 
-// away are the arguments of a run that keeps activations in main memory, so that it needs no more
-// than bytes.
+// away returns the arguments of a run that keeps activations in main memory in order to need at most bytes.
 func away(bytes int64) []string {
 	return []string{"--training.offload", "activations", "--hardware.memory_budget", fmt.Sprint(bytes)}
 }
 
-// offloadPlan is what these tests read of a plan.
+// offloadPlan is the part of a plan that these tests read.
 type offloadPlan struct {
 	Components []plan.Component `json:"components"`
 	Total      int64            `json:"planned_total_bytes"`
@@ -40,7 +39,7 @@ type offloadPlan struct {
 	Time       plan.Timing      `json:"time"`
 }
 
-// reportOf is the plan of a run without recomputation.
+// reportOf returns the plan of a run without recomputation.
 func reportOf(t *testing.T, args ...string) (r offloadPlan) {
 	t.Helper()
 	x := done(t, slices.Concat([]string{"plan", "--json", "--training.gradient_checkpointing", "none"}, args)...)
@@ -50,8 +49,8 @@ func reportOf(t *testing.T, args ...string) (r offloadPlan) {
 	return r
 }
 
-// Each quickstart has a plan with activations in main memory, that fits where the plan without does
-// not.
+// TestQuickstartsPlanOffloadedActivations: each quickstart has a plan with activations in main memory that
+// fits where the plan without does not.
 func TestQuickstartsPlanOffloadedActivations(t *testing.T) {
 	for _, name := range []string{"quickstart", "agiformer-quickstart", "dynamo-quickstart", "cloudbase-quickstart", "moderation-quickstart"} {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +64,8 @@ func TestQuickstartsPlanOffloadedActivations(t *testing.T) {
 	}
 }
 
-// A run with activations in main memory ends with the bits of one without, and can be continued as
-// either.
+// TestRunsWithOffloadedActivations: a run with activations in main memory ends with the bits of one without,
+// and can be continued either way.
 func TestRunsWithOffloadedActivations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")

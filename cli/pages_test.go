@@ -12,14 +12,15 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// TestPages holds every command of the documentation against the grammar: it parses, its presets and settings exist, and
-// the shell leaves its patterns alone. docs/guides.md, which TestGuidePage reads, says more of each.
+// TestPages checks every command in the documentation against the grammar: it parses, its presets and
+// settings exist, and the shell leaves its patterns alone. TestGuidePage checks docs/guides.md, which
+// contains more.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := map[string][]string{} // by the system that the page is about
+	lines := map[string][]string{} // by the system that the page describes
 	for _, page := range append(pages, "../README.md") {
 		raw, err := os.ReadFile(page)
 		if err != nil {
@@ -60,27 +61,27 @@ func TestPages(t *testing.T) {
 }
 
 var (
-	// A command stands in a line of its own, which can go on in the next ones, or in a text.
+	// A command is on a line of its own, which may continue on the next ones, or within a text.
 	commandLine = regexp.MustCompile(`(?m)^    snug (.*(?:\n      +-.*)*)`)
 	commandSpan = regexp.MustCompile("`snug ([^`]+)`")
 	remark      = regexp.MustCompile(` +#.*|  .*| > .*`)
 	placeholder = regexp.MustCompile(`\b[A-Z]+\b`)
-	// A folder that is named is not here.
+	// Folders that a command names do not exist here.
 	aFolder = regexp.MustCompile(` --(model|lora)\.folder \S+`)
-	// A text may name no more of a command than it is about.
+	// A text may leave out the parts of a command that it does not discuss.
 	incomplete = regexp.MustCompile(`is missing|missing flags|got none`)
 )
 
-// commandsOf are those of a page, with something in place of what they leave open.
+// commandsOf returns the commands of a page, with values for what they leave open.
 func commandsOf(text, system string) (out []string) {
 	for _, m := range commandLine.FindAllStringSubmatch(text, -1) {
 		first, rest, _ := strings.Cut(m[1], "\n")
 		line := remark.ReplaceAllString(first, "") + " " + strings.Join(strings.Fields(rest), " ")
-		line, _, _ = strings.Cut(line, " [") // what may be left out
+		line, _, _ = strings.Cut(line, " [") // optional parts
 		out = append(out, line)
 	}
 	for _, m := range commandSpan.FindAllStringSubmatch(text, -1) {
-		if !strings.Contains(m[1], "|") && m[1] != "--version" { // a choice; no command
+		if !strings.Contains(m[1], "|") && m[1] != "--version" { // an alternative, not a command
 			out = append(out, strings.ReplaceAll(m[1], "\n", " "))
 		}
 	}

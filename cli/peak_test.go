@@ -15,8 +15,7 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// snugPeak is snug; at its end it prints the most memory that the process had, as the
-// system counted it.
+// snugPeak is snug, but prints the peak memory of the process at its end, as counted by the system.
 func snugPeak() {
 	code := Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	text, err := os.ReadFile("/proc/self/status")
@@ -31,9 +30,10 @@ func snugPeak() {
 	os.Exit(code)
 }
 
-// From when its data is prepared on, a process that trains, evaluates, saves and generates never has more memory than its
-// plan says. A machine that has no more is enough for it, from its start to its end: a control group with this limit also
-// counts what VmHWM does not, such as the kernel's tables of pages, and kills a process that needs more.
+// TestPeakWithinPlan: once its data is prepared, a process that trains, evaluates, saves and generates never
+// uses more memory than its plan says. A machine with just that much memory is enough from start to end: a
+// control group with this limit also counts what VmHWM does not, such as the kernel's page tables, and kills
+// a process that needs more.
 func TestPeakWithinPlan(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("trains the quickstarts in processes of their own, whose peak Linux counts")
@@ -61,7 +61,8 @@ func TestPeakWithinPlan(t *testing.T) {
 	}
 }
 
-// shortQuickstarts are a few updates of each, with evaluations and saves, by preset.
+// shortQuickstarts returns the flags for a few updates of each quickstart, with evaluations and saves, by
+// preset.
 func shortQuickstarts() map[string][]string {
 	updates := "--training.max_steps 4 --training.warmup_steps 1 --training.save_steps 2 --training.eval_steps 2"
 	dynamo := "--training.eval_batches 2 --phases.encoder_steps 3 --phases.router_steps 3 --phases.joint_steps 2 --phases.min_encoder_gain=-100 --phases.min_gain=-100 --phases.min_routing 0"
@@ -79,8 +80,8 @@ func shortQuickstarts() map[string][]string {
 	return settings
 }
 
-// memoryGroup makes a control group whose processes have no more memory than limit, below the one of
-// this process (version 1), or below the innermost around it that hands its memory on (version 2).
+// memoryGroup creates a control group that limits the memory of its processes, below that of this process
+// (version 1), or below the innermost enclosing one that delegates memory (version 2).
 func memoryGroup(limit int64) (dir string, err error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -108,7 +109,7 @@ func memoryGroup(limit int64) (dir string, err error) {
 	}
 }
 
-// limited makes a control group in a folder, which cannot swap either.
+// limited creates a control group in a folder, without swap.
 func limited(above, memory, swap string, limit int64) (dir string, err error) {
 	if dir, err = os.MkdirTemp(above, "snug-test-"); err != nil {
 		return "", err
@@ -116,7 +117,7 @@ func limited(above, memory, swap string, limit int64) (dir string, err error) {
 	if err := os.WriteFile(filepath.Join(dir, memory), []byte(strconv.FormatInt(limit, 10)), 0); err != nil {
 		return "", errors.Join(err, os.Remove(dir))
 	}
-	most := "0" // of version 2, where swap is counted by itself
+	most := "0" // of version 2, which counts swap separately
 	if swap == "memory.memsw.limit_in_bytes" {
 		most = strconv.FormatInt(limit, 10)
 	}
@@ -128,8 +129,8 @@ func limited(above, memory, swap string, limit int64) (dir string, err error) {
 	return dir, nil
 }
 
-// Nor does one that resumes, here where the states are nearly all that is planned: they are
-// not in memory twice.
+// TestPeakOfResumeWithinPlan: a process that resumes also stays within its plan, here with states that are
+// nearly all of the plan, so they cannot be in memory twice.
 func TestPeakOfResumeWithinPlan(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("trains in a process of its own, whose peak Linux counts")
@@ -146,7 +147,7 @@ func TestPeakOfResumeWithinPlan(t *testing.T) {
 	peakWithinPlan(t, work, "train", "--out", "run", "--resume", "--training.max_steps", "2")
 }
 
-// peakWithinPlan trains in work/run and gives the largest plan of what is in there.
+// peakWithinPlan trains in work/run and returns the largest plan found there.
 func peakWithinPlan(t *testing.T, work string, args ...string) (planned int64) {
 	t.Helper()
 	v := launch(t, work, "snug-peak", args...)
@@ -158,7 +159,7 @@ func peakWithinPlan(t *testing.T, work string, args ...string) (planned int64) {
 	if !ok || err != nil {
 		t.Fatalf("no peak in the output (%v):\n%s", err, v.output())
 	}
-	for _, pattern := range []string{"run", "run/*"} { // a phase may have a folder of its own
+	for _, pattern := range []string{"run", "run/*"} { // each phase may have its own folder
 		files, err := filepath.Glob(filepath.Join(work, pattern, monitor.InfoFile))
 		if err != nil {
 			t.Fatal(err)

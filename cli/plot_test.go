@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Curves of any numbers are drawn; those that are not finite are left out.
+// TestDrawCurves: curves of any numbers are drawn; those that are not finite are left out.
 func TestDrawCurves(t *testing.T) {
 	h := checkpoint.History{}
 	for u := range int64(10) {

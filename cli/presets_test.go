@@ -12,8 +12,9 @@ import (
 	"github.com/snug-ml/snug/configs"
 )
 
-// Every preset but a quickstart, which trains as shipped, names the one flag that is missing before it announces anything or makes a
-// folder. What is as large as a card and named by a flag is planned: a refusal by memory is an answer.
+// TestEveryPresetNamesWhatIsMissing: every preset except a quickstart, which trains as shipped, names the one
+// flag that is missing before it announces anything or creates a folder. A preset as large as a card, with
+// the flag given, is planned; a refusal because of memory is a valid answer.
 func TestEveryPresetNamesWhatIsMissing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plans every preset")
@@ -31,7 +32,7 @@ func TestEveryPresetNamesWhatIsMissing(t *testing.T) {
 				t.Errorf("plan: exit code %d\n%s", v.code, v.output())
 			}
 			if strings.HasSuffix(p.Name, "quickstart") {
-				return // docs/quality.md has them trained, by tools/quality
+				return // tools/quality trains it for docs/quality.md
 			}
 			v := launch(t, dir, "snug", "train", p.Name)
 			if v.wait() != exitUsage || !flag.MatchString(v.output()) {
@@ -45,7 +46,7 @@ func TestEveryPresetNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The presets of finetune plan the largest model that they name on their card.
+// TestFinetunePresetsFit: the presets of finetune plan the largest model that they name on their card.
 func TestFinetunePresetsFit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plans models of billions of parameters")

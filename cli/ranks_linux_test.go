@@ -19,7 +19,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// family is a run of several processes on this machine, by the process that starts them.
+// family is a run of several processes on this machine, represented by the process that starts them.
 type family struct {
 	*testing.T
 	*exec.Cmd
@@ -56,14 +56,14 @@ func (f *family) saved(out string) {
 	}
 }
 
-// gone reports whether a process has ended, whoever is to be told.
+// gone reports whether a process has ended, even if its parent has not been told.
 func gone(id int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	return err != nil || strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
 }
 
-// ranks are the processes of the run by their numbers.
+// ranks returns the processes of the run by rank.
 func (f *family) ranks() map[int]int {
 	f.Helper()
 	found := map[int]int{}
@@ -82,8 +82,8 @@ func (f *family) ranks() map[int]int {
 	return found
 }
 
-// A rank that is killed or hangs, whichever, ends all in time: the cause is told by the one that knows it, with
-// what to do next, and what is resumed has the bits of a run that nothing happened to.
+// TestLostRankEndsTheRun: if any rank is killed or hangs, all end in time. The rank that knows the cause
+// reports it, with what to do next, and the resumed run has the bits of an undisturbed one.
 func TestLostRankEndsTheRun(t *testing.T) {
 	work := t.TempDir()
 	if err := tiny(work); err != nil {
@@ -107,7 +107,7 @@ func TestLostRankEndsTheRun(t *testing.T) {
 					if err := syscall.Kill(f.ranks()[rank], s); err != nil {
 						t.Fatal(err)
 					}
-					_ = f.Wait() // its state says how it ended
+					_ = f.Wait() // ProcessState says how it ended
 					said := f.says.String()
 					if code := f.ProcessState.ExitCode(); code != exitLostRank {
 						t.Errorf("exit code %d, want %d", code, exitLostRank)
@@ -132,7 +132,8 @@ func TestLostRankEndsTheRun(t *testing.T) {
 	}
 }
 
-// Ranks end with the process that started them, however that ends, and one that is stopped too.
+// TestRanksEndWithTheirParent: ranks end with the process that started them, however it ends, even if they
+// are stopped.
 func TestRanksEndWithTheirParent(t *testing.T) {
 	work := t.TempDir()
 	if err := tiny(work); err != nil {
@@ -155,7 +156,7 @@ func TestRanksEndWithTheirParent(t *testing.T) {
 			}
 		}
 	}
-	// Nobody holds the run folder.
+	// Nobody holds the lock of the run folder.
 	last, err := checkpoint.Choose(filepath.Join(work, "run"), checkpoint.Last)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestRanksEndWithTheirParent(t *testing.T) {
 	}
 }
 
-// A process ends when its lifeline does, and not where it has none.
+// TestLifeline: a process ends when its lifeline closes, but not if it has none.
 func TestLifeline(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -185,7 +186,7 @@ func TestLifeline(t *testing.T) {
 	}
 }
 
-// A process that is started on some processors has these alone, and those that follow have all.
+// TestStartOn: a process that is started on some processors may use only these, and later ones may use all.
 func TestStartOn(t *testing.T) {
 	allowed := func(c *exec.Cmd) string {
 		c.Args = []string{"sh", "-c", "grep Cpus_allowed_list /proc/self/status"}
@@ -204,7 +205,7 @@ func TestStartOn(t *testing.T) {
 	var out bytes.Buffer
 	c.Stdout = &out
 	done := make(chan error)
-	go func() { // a thread of its own
+	go func() { // on its own thread
 		runtime.LockOSThread()
 		first := processorsOf(t)[0]
 		err := startOn([]int{first}, c.Start)
@@ -224,7 +225,7 @@ func TestStartOn(t *testing.T) {
 	}
 }
 
-// processorsOf are those that this thread may use.
+// processorsOf returns the processors that this thread may use.
 func processorsOf(t *testing.T) []int {
 	t.Helper()
 	list := device.DetectHost().CPU.Processors
@@ -234,8 +235,8 @@ func processorsOf(t *testing.T) []int {
 	return list
 }
 
-// Processes that exchange over MPI have no more memory than their plan says, in which the library has
-// an allowance.
+// TestPeakOverMPIWithinPlan: processes that exchange over MPI use no more memory than their plan, which has
+// an allowance for the library.
 func TestPeakOverMPIWithinPlan(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/train/remote"
 )
 
-// A failed attempt is reported on stderr, with what failed and when it is tried
-// again, and what makes no progress is given up.
+// TestRetriesAreTold: a failed attempt is reported on stderr, with what failed and when it will be tried
+// again. An object without progress is given up.
 func TestRetriesAreTold(t *testing.T) {
 	var said bytes.Buffer
 	a := &app{err: newStream(&said, true)}

@@ -18,20 +18,20 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// replayHere is [replayElsewhere] in this process, whose driver opens the card anew.
+// replayHere is [replayElsewhere] within this process, whose driver opens the card again.
 func replayHere(_ context.Context, dir string, update int64, on string) (*session.Replayed, error) {
 	var out, errw bytes.Buffer
 	code := Main(replayArguments(dir, update, on), strings.NewReader(""), &out, &errw)
 	return replayed(out.Bytes(), errw.String(), exitError(code))
 }
 
-// faulty is a card on which a kernel fails the n-th time that it runs, and after an
-// opening of the card once more the again-th time.
+// faulty is a card on which a kernel fails the n-th time that it runs and, once the card is opened again, the
+// again-th time.
 type faulty struct {
 	*fakegpu.Driver
 	kernel   string
 	n, again int
-	runs     map[string]int // of all kernels
+	runs     map[string]int // for all kernels
 }
 
 func newFaulty(kernel string, code driver.Code, n, again int) *faulty {
@@ -55,8 +55,8 @@ func newFaulty(kernel string, code driver.Code, n, again int) *faulty {
 	return f
 }
 
-// A kernel that fails in a run is named with its operation and shapes, though the driver says of it
-// only that something in the update did.
+// TestFaultsHaveNames: a kernel that fails in a run is named with its operation and shapes, even though the
+// driver only says that something in the update failed.
 func TestFaultsHaveNames(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -67,7 +67,7 @@ func TestFaultsHaveNames(t *testing.T) {
 	whole := newFaulty("", 0, 0, 0)
 	use(t, whole.Driver)
 	trainOn(t, r, filepath.Join(dir, "whole"), "cuda", short...)
-	// Kernels of the update, of the micro-batches and of both, each with what runs of it an update has.
+	// Kernels of the update, of the micro-batches and of both, each with how often it runs in an update.
 	const updates = 4
 	var kernels []string
 	for _, name := range slices.Sorted(maps.Keys(whole.runs)) {
@@ -119,7 +119,7 @@ func TestFaultsHaveNames(t *testing.T) {
 	})
 }
 
-// The replay is a process of its own, with the configuration of the run.
+// TestFaultsAreFoundInAnotherProcess: the replay is a separate process with the configuration of the run.
 func TestFaultsAreFoundInAnotherProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")

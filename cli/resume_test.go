@@ -17,8 +17,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// tree is every file below dir by its hash, but for locks, which each process takes
-// again.
+// tree returns the hash of every file below dir, except for locks, which each process takes again.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -40,8 +39,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// others are values of a key that differ from the present one; not all need be
-// valid. help is its line in the reference, where choices are in parentheses.
+// others returns values of a key that differ from the present one; some may be invalid. help is its line in
+// the reference, with choices in parentheses.
 func others(text, help string) []string {
 	var list []string
 	if m := regexp.MustCompile(`\(([a-z0-9_, ]+)\)$`).FindStringSubmatch(help); m != nil {
@@ -68,7 +67,7 @@ func others(text, help string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == text })
 }
 
-// reference is the help of every key of a system.
+// reference returns the help of every key of a system.
 func reference(t *testing.T, system string) map[string]string {
 	t.Helper()
 	text := done(t, "config", "--reference", system).out
@@ -84,9 +83,9 @@ func reference(t *testing.T, system string) map[string]string {
 	return help
 }
 
-// Every key there is, changed when a run is resumed, either works or is refused
-// by its name with both values, and a refusal leaves the run as it was in every
-// byte, so that it can be resumed as it is.
+// TestResumeWithEveryKeyChanged changes every key when a run is resumed. The change either works or is
+// rejected by name with both values. A rejection leaves every byte of the run unchanged, so that it can still
+// be resumed as it is.
 func TestResumeWithEveryKeyChanged(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a run for each of 80 keys")
@@ -144,7 +143,7 @@ func TestResumeWithEveryKeyChanged(t *testing.T) {
 			}
 			refused++
 			if want := fmt.Sprintf("%s is %s, the run has %s", v.Key, text, v.Text); s.code != exitUsage || !strings.Contains(s.err, want) {
-				// What the machine or the budget forbids is refused by the key.
+				// If the machine or the budget forbids a value, the refusal names the key.
 				if !strings.Contains(s.err, v.Key) {
 					t.Errorf("%s %s, was %s: exit code %d\n%s", v.Key, text, v.Text, s.code, s.err)
 				}

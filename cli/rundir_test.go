@@ -15,8 +15,8 @@ import (
 // endless makes a run continue until it is stopped.
 var endless = []string{"--training.max_steps", "100000", "--training.save_steps", "2", "--training.eval_steps", "0", "--hardware.threads", "1"}
 
-// A run whose folder is removed or replaced stops and says why, and the run that
-// has the name by then is not touched.
+// TestFolderRemovedWhileTraining: a run whose folder is removed or replaced stops and says why, and does not
+// touch the run that has the name by then.
 func TestFolderRemovedWhileTraining(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []bool{false, true} {
@@ -27,7 +27,7 @@ func TestFolderRemovedWhileTraining(t *testing.T) {
 		dir := filepath.Join(work, "run")
 		v := start(t, work, "run", endless...)
 		v.until("checkpoint step-")
-		if err := os.Rename(dir, filepath.Join(work, "trash")); err != nil { // what is removed at once, for others
+		if err := os.Rename(dir, filepath.Join(work, "trash")); err != nil { // to others, this is the same as removing it at once
 			t.Fatal(err)
 		}
 		if replaced {
@@ -51,7 +51,7 @@ func TestFolderRemovedWhileTraining(t *testing.T) {
 			t.Fatalf("the undisturbed run ended with code %d:\n%s", o.code, o.output())
 		}
 		sameRuns(t, work, "run")
-		// It continues as its own run, too.
+		// It can also continue as its own run.
 		if o := start(t, work, "run"); o.wait() != exitDone || !strings.Contains(o.output(), "done: 12 of 12") {
 			t.Errorf("resumed, it ended with code %d:\n%s", o.code, o.output())
 		}
@@ -68,9 +68,8 @@ func removeAll(dir string) (err error) {
 	return err
 }
 
-// A run whose folder is moved continues there, reports it, and is resumed there; a
-// run that takes the name meanwhile and the one that was moved do not affect each
-// other.
+// TestFolderMovedWhileTraining: a run whose folder is moved continues there, reports it, and is resumed
+// there. It and a run that takes the old name do not affect each other.
 func TestFolderMovedWhileTraining(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only the Linux kernel tells where a folder is")

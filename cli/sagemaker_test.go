@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// SageMaker's `train` trains what the file of hyperparameters says, leaves the model where it is
-// taken from, and continues from the checkpoints that it is given back.
+// TestSageMaker: SageMaker's `train` trains what the file of hyperparameters says, leaves the model where
+// SageMaker looks for it, and continues from restored checkpoints.
 func TestSageMaker(t *testing.T) {
 	work := t.TempDir()
 	t.Chdir(work)
@@ -55,7 +55,7 @@ func TestSageMaker(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Another job, with the checkpoints of the one before.
+	// Another job, with the checkpoints of the previous one.
 	if err := os.RemoveAll(filepath.Join(root, "model/huggingface")); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestSageMaker(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "model/huggingface/model.safetensors")); err != nil {
 		t.Error(err)
 	}
-	// With other arguments, or elsewhere, nothing of that is looked at.
+	// With other arguments, or elsewhere, SageMaker's files are ignored.
 	if s := snug(t, "", "train", "--help"); s.code != 0 || strings.Contains(s.err, "SageMaker's") {
 		t.Errorf("exit code %d\n%s", s.code, s.err)
 	}

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// A token that no client can put in a header is refused before anything is
+// TestTokensThatNobodyCanSend: a token that no client can put in a header is rejected before anything is
 // loaded.
 func TestTokensThatNobodyCanSend(t *testing.T) {
 	dir := t.TempDir()
 	for token, ok := range map[string]bool{
-		"secret": true, "a.b-c_d~e+f/g=": true, "abc\n": true, " abc ": true, // from a file the ends are trimmed
+		"secret": true, "a.b-c_d~e+f/g=": true, "abc\n": true, " abc ": true, // tokens from a file are trimmed
 		"two words": false, "a\nb": false, "gehäuse": false, "a\x00b": false, "a\x7fb": false, "\u202eabc": false, "\xff": false,
 		strings.Repeat("x", maxToken+1): false,
 	} {
@@ -28,7 +28,7 @@ func TestTokensThatNobodyCanSend(t *testing.T) {
 			t.Errorf("%q in a file: %v", token, err)
 		}
 		if strings.Contains(token, "\x00") {
-			continue // no variable holds it
+			continue // no variable can contain it
 		}
 		t.Setenv(tokenVariable, token)
 		if _, err := readToken("", tokenVariable); (err == nil) != (ok && strings.TrimSpace(token) == token) {
@@ -37,7 +37,7 @@ func TestTokensThatNobodyCanSend(t *testing.T) {
 	}
 }
 
-// A server that is terminated finishes the text that it writes, and is done.
+// TestServeTerminated: a server that is terminated finishes the text that it is writing, then ends.
 func TestServeTerminated(t *testing.T) {
 	work := undisturbed(t, "--training.max_steps", "2")
 	v := launch(t, work, "snug", "serve", "whole", "--listen", "127.0.0.1:0")

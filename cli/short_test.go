@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Every length from the shortest that a key takes up is trained on, evaluated
-// and used, however short; a shorter one is refused by the name of its key
-// before anything is trained.
+// TestEveryLengthIsUsed: every length from the shortest that a key allows is trained on, evaluated and used.
+// A shorter one is rejected by the name of its key before any training.
 func TestEveryLengthIsUsed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains ten models")

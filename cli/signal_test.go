@@ -16,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Every verb reports what it does when it is interrupted.
+// TestEveryVerbHasAStop: every command says what it does when it is interrupted.
 func TestEveryVerbHasAStop(t *testing.T) {
 	parser, err := kong.New(&commands{}, kong.Name("snug"), kong.Vars{"passes": strings.Join(pass.Names(), ", ")})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestEveryVerbHasAStop(t *testing.T) {
 	}
 }
 
-// A verb at work ends at a signal, with a fitting message and exit code.
+// TestInterrupted: a command at work ends at a signal, with a suitable message and exit code.
 func TestInterrupted(t *testing.T) {
 	work := t.TempDir()
 	if err := tiny(work); err != nil {
@@ -79,7 +79,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A second signal ends the process whatever it is doing.
+// TestInterruptedTwice: a second signal ends the process, whatever it is doing.
 func TestInterruptedTwice(t *testing.T) {
 	work := t.TempDir()
 	if err := tiny(work); err != nil {
@@ -91,8 +91,8 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 }
 
-// interrupt runs the tool and sends it signals once it is at work: one that died of
-// the signal was not there yet, and is started again.
+// interrupt runs the tool and signals it once it is at work. If the signal killed it, it was not at work yet,
+// and is started again.
 func interrupt(t *testing.T, dir string, args []string, signals ...syscall.Signal) (code int, out string) {
 	t.Helper()
 	for wait := 400 * time.Millisecond; wait < time.Minute; wait *= 2 {
@@ -137,7 +137,7 @@ func (v *worker) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// end waits for the end of the process; one that hangs is killed.
+// end waits for the end of the process, and kills it if it hangs.
 func (v *worker) end(t *testing.T) (code int, out string) {
 	t.Helper()
 	hung := time.AfterFunc(10*time.Minute, func() { _ = v.cmd.Process.Kill() })
@@ -160,7 +160,8 @@ func manyTexts(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o666)
 }
 
-// hangUp is SIGHUP, unless the tests run under nohup: what they start ignores it too.
+// hangUp returns SIGHUP, or SIGTERM if the tests run under nohup, because processes that they start
+// ignore it too.
 func hangUp() syscall.Signal {
 	if signal.Ignored(syscall.SIGHUP) {
 		return syscall.SIGTERM

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// cluster is a Slurm of this machine alone.
+// cluster is a Slurm cluster of this machine alone.
 type cluster struct {
 	*testing.T
 	env []string
 }
 
-// startSlurm starts the daemons with a configuration of their own.
+// startSlurm starts the daemons with their own configuration.
 func startSlurm(t *testing.T) *cluster {
 	t.Helper()
 	for _, name := range []string{"slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel"} {
@@ -77,7 +77,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:4
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = c.Process.Signal(syscall.SIGTERM) // it may have ended, which is an error here
+			_ = c.Process.Signal(syscall.SIGTERM) // an error here means that it has already ended
 			_ = c.Wait()
 			if t.Failed() {
 				t.Logf("%s:\n%s", daemon, said)
@@ -91,7 +91,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:4
 	return s
 }
 
-// freePort is a port that nobody listens on.
+// freePort returns a port that nobody listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +108,7 @@ func (s *cluster) command(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// run is what a command of Slurm, which must succeed, says.
+// run runs a command of Slurm, which must succeed, and returns its output.
 func (s *cluster) run(name string, args ...string) string {
 	s.Helper()
 	out, err := s.command(name, args...).CombinedOutput()
@@ -118,7 +118,7 @@ func (s *cluster) run(name string, args ...string) string {
 	return string(out)
 }
 
-// await waits until something is so.
+// await waits until a condition holds.
 func (s *cluster) await(what string, so func() bool) {
 	s.Helper()
 	for end := time.Now().Add(5 * time.Minute); !so(); time.Sleep(50 * time.Millisecond) {
@@ -128,7 +128,7 @@ func (s *cluster) await(what string, so func() bool) {
 	}
 }
 
-// job is a field of what Slurm says of a job.
+// job returns a field of Slurm's description of a job.
 func (s *cluster) job(id, field string) string {
 	s.Helper()
 	for _, f := range strings.Fields(s.run("scontrol", "show", "job", id)) {
@@ -140,11 +140,11 @@ func (s *cluster) job(id, field string) string {
 	return ""
 }
 
-// rank is the process of a rank of a job's first step.
+// rank returns the process of a rank in a job's first step.
 func (s *cluster) rank(id string, rank int) int {
 	s.Helper()
 	for line := range strings.Lines(s.run("scontrol", "listpids", id+".0")) {
-		// PID JOBID STEPID LOCALID GLOBALID; what has no rank has "-" there.
+		// PID JOBID STEPID LOCALID GLOBALID, with "-" for those without a rank.
 		if f := strings.Fields(line); len(f) == 5 && f[4] == strconv.Itoa(rank) {
 			pid, err := strconv.Atoi(f[0])
 			if err != nil {
@@ -157,9 +157,9 @@ func (s *cluster) rank(id string, rank int) int {
 	return 0
 }
 
-// Under a real Slurm: two tasks of srun compute what one process does, and a job of the script
-// that is shipped, of which a process is killed, is requeued, resumes, and ends with the same
-// bits as a run that nothing happened to.
+// TestSlurm uses a real Slurm: two tasks of srun compute what one process does. A job with the shipped
+// script, one of whose processes is killed, is requeued, resumes, and ends with the same bits as an
+// undisturbed run.
 func TestSlurm(t *testing.T) {
 	s := startSlurm(t)
 	script, err := filepath.Abs("../deploy/slurm/snug.sbatch")
@@ -207,8 +207,8 @@ func TestSlurm(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("the job's requeuing", func() bool { return s.job(id, "Restarts") == "1" && s.job(id, "JobState") == "PENDING" })
-	// In place of two minutes, but not within the second in which slurmd revoked the job's
-	// credential: it would take the new one for the old.
+	// Instead of after two minutes, but not within the second in which slurmd revoked the job's credential,
+	// because it would mistake the new one for the old.
 	s.run("scontrol", "update", "JobId="+id, "StartTime=now+5")
 	s.await("the job's end", func() bool {
 		state := s.job(id, "JobState")

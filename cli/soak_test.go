@@ -19,26 +19,24 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// soakSettings make runs of a second that save all the time.
+// soakSettings make runs of about a second that save all the time.
 var soakSettings = []string{
 	"--training.batch_size", "4", "--training.max_steps", "60", "--training.save_steps", "1", "--training.eval_steps", "7",
 	"--training.sample.tokens", "1", "--checkpoint.keep_last", "2", "--hardware.threads", "1",
 }
 
 const (
-	soakPatience = 10 * time.Minute // what a process may take at most, however busy the machine is
-	soakRSS      = 512 << 10        // KiB that a process may take
+	soakPatience = 10 * time.Minute // longest time for a process, however busy the machine
+	soakRSS      = 512 << 10        // most memory for a process, in KiB
 )
 
-// TestSoak disturbs runs at random for as long as SNUG_SOAK says (10m): kills,
-// stops, damage, moved and replaced folders, a full disk, refused resumes,
-// hostile numbers and files, copies to a remote folder. Whatever is done, a run
-// that is resumed to its end equals the undisturbed one bit for bit, no checkpoint
-// that was reported is lost, exit codes are those of the table, there are errors
-// but no panics, no process is left over and none takes much memory.
+// TestSoak disturbs runs at random for as long as SNUG_SOAK says (10m): kills, stops, damage, moved and
+// replaced folders, a full disk, rejected resumes, hostile numbers and files, copies to a remote folder.
+// Whatever happens, a run that is resumed to its end equals the undisturbed one bit for bit, no reported
+// checkpoint is lost, exit codes are those of the table, there are errors but no panics, no process is left
+// over and none takes much memory.
 //
-// The seed is logged; SNUG_SOAK_SEED draws the same actions again, though not
-// at the same instants.
+// The seed is logged. SNUG_SOAK_SEED repeats the same actions, though not at the same instants.
 func TestSoak(t *testing.T) {
 	text := os.Getenv("SNUG_SOAK")
 	if text == "" {
@@ -73,7 +71,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// soak is a soak in progress.
+// soak is a soak test in progress.
 type soak struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -81,11 +79,10 @@ type soak struct {
 	want   map[bool][]string // metrics of the undisturbed runs, by whether processes share it
 	shared bool              // the life's run is shared by processes
 	mounts bool
-	done   map[string]int // actions by name
+	done   map[string]int // number of actions by name
 }
 
-// action disturbs the run in dir; over means that the run has come to its end,
-// or is gone.
+// action disturbs the run in dir. over means that the run has ended or is gone.
 type action struct {
 	name   string
 	weight int
@@ -107,9 +104,9 @@ var soakActions = []action{
 	{"to the end", 2, (*soak).finish},
 }
 
-// life disturbs one run until it has come to its end.
+// life disturbs one run until it has ended.
 func (s *soak) life(dir string, until time.Time) {
-	defer func() { _ = os.RemoveAll(filepath.Join(s.work, dir)) }() // the test's folder goes in any case
+	defer func() { _ = os.RemoveAll(filepath.Join(s.work, dir)) }() // the test's folder is removed in any case
 	total := 0
 	for _, a := range soakActions {
 		total += a.weight
@@ -141,7 +138,7 @@ func (s *soak) path(parts ...string) string {
 	return filepath.Join(append([]string{s.work}, parts...)...)
 }
 
-// settings are those of a life's run; the processes of one that is shared are one or two each time.
+// settings returns the settings of a life's run. A shared run gets one or two processes each time.
 func (s *soak) settings() []string {
 	if !s.shared {
 		return slices.Clone(soakSettings)
@@ -149,14 +146,14 @@ func (s *soak) settings() []string {
 	return append(slices.Clone(soakSettings), "--nproc", strconv.Itoa(1+s.rng.IntN(2)))
 }
 
-// start resumes the run in dir, with further flags.
+// start resumes the run in dir, with extra flags.
 func (s *soak) start(dir string, flags ...string) *victim {
 	v := start(s.t, s.work, dir, append(s.settings(), flags...)...)
 	s.watch(v)
 	return v
 }
 
-// watch ends a process that hangs, with its stacks.
+// watch ends a process that hangs, and makes it print its stacks.
 func (s *soak) watch(v *victim) {
 	v.late = time.AfterFunc(soakPatience, func() { _ = v.cmd.Process.Signal(syscall.SIGQUIT) }) // it may have ended
 }
@@ -192,7 +189,7 @@ func (s *soak) run(codes []int, args ...string) (out string) {
 	return v.output()
 }
 
-// somewhere waits for a random point of a process: false if it has ended before.
+// somewhere waits for a random point in a process, and returns false if it ended before.
 func (s *soak) somewhere(v *victim) bool {
 	if s.rng.IntN(5) > 0 {
 		for n := range 1 + s.rng.IntN(3) {
@@ -205,8 +202,8 @@ func (s *soak) somewhere(v *victim) bool {
 	return true
 }
 
-// nobodyLeft checks that no process works in the folder of the test any more. Those of a
-// process that was killed have a moment to notice.
+// nobodyLeft checks that no process is left in the folder of the test. The children of a killed process have
+// a moment to notice.
 func (s *soak) nobodyLeft(after string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		list, err := filepath.Glob("/proc/[0-9]*/cwd")
@@ -227,7 +224,7 @@ func (s *soak) nobodyLeft(after string) {
 	}
 }
 
-// finish resumes the run to its end, which is that of the undisturbed one.
+// finish resumes the run to its end, which must equal that of the undisturbed one.
 func (s *soak) finish(dir string) bool {
 	if s.end(s.start(dir), exitDone) == exitDone {
 		s.same(dir)
@@ -266,7 +263,7 @@ func (s *soak) terminate(dir string) bool {
 	_ = v.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	codes := []int{exitDone, exitStopped}
 	if began && !strings.Contains(v.output(), "  loss ") {
-		codes = append(codes, -1, exitFailed) // it was not ready to save
+		codes = append(codes, -1, exitFailed) // it may not have been ready to save
 	}
 	if s.end(v, codes...) == exitDone {
 		s.same(dir)
@@ -276,7 +273,7 @@ func (s *soak) terminate(dir string) bool {
 	return false
 }
 
-// freeze stops a process for a while, in which another may not have its run.
+// freeze stops a process for a while, during which another must not get its run.
 func (s *soak) freeze(dir string) bool {
 	v := s.start(dir)
 	if v.until("  loss ") {
@@ -294,10 +291,10 @@ func (s *soak) freeze(dir string) bool {
 	return true
 }
 
-// refusedResume requests the impossible: nothing on the disk changes.
+// refusedResume requests the impossible, which must not change anything on disk.
 func (s *soak) refusedResume(dir string) bool {
 	if _, err := os.Stat(s.path(dir, checkpoint.ConfigFile)); err != nil || len(s.checkpoints(dir)) == 0 {
-		return false // there is nothing yet that could refuse
+		return false // nothing exists yet that could be resumed
 	}
 	before := s.content(dir)
 	flags := [][]string{{"--model.d_ff", "32"}, {"--model.n_layers", "1"}, {"--training.seed", "9"}, {"--model.d_ff", "32", "--data.tokenizer.vocab_size", "290"}}
@@ -306,7 +303,7 @@ func (s *soak) refusedResume(dir string) bool {
 	return false
 }
 
-// content is a hash of every file below dir, without the lock.
+// content returns a hash of every file below dir, without the lock.
 func (s *soak) content(dir string) map[string][sha256.Size]byte {
 	files := map[string][sha256.Size]byte{}
 	err := filepath.WalkDir(s.path(dir), func(path string, d fs.DirEntry, err error) error {
@@ -338,7 +335,7 @@ func (s *soak) unchanged(dir string, before map[string][sha256.Size]byte) {
 	}
 }
 
-// checkpoints are the intact ones of a run, the newest first.
+// checkpoints returns the intact ones of a run, newest first.
 func (s *soak) checkpoints(dir string) (paths []string) {
 	list, err := checkpoint.List(s.path(dir))
 	if err != nil {
@@ -352,7 +349,7 @@ func (s *soak) checkpoints(dir string) (paths []string) {
 	return paths
 }
 
-// damage flips a bit of the newest checkpoint: the run continues from the one before.
+// damage flips a bit of the newest checkpoint. The run must continue from the previous one.
 func (s *soak) damage(dir string) bool {
 	whole := s.checkpoints(dir)
 	if len(whole) < 2 {
@@ -384,8 +381,8 @@ func (s *soak) damage(dir string) bool {
 	return true
 }
 
-// replace moves the folder away under a running process and puts a finished
-// run in its place, of which not a byte may change.
+// replace moves the folder of a running process away and puts a finished run in its place, which must not
+// change.
 func (s *soak) replace(dir string) bool {
 	v := s.start(dir)
 	if !v.until("checkpoint step-") {
@@ -412,12 +409,11 @@ func (s *soak) replace(dir string) bool {
 	return s.finish(dir)
 }
 
-// remove deletes the folder under a running process, which must not make it again
-// as if nothing had happened.
+// remove deletes the folder of a running process, which must not create it again as if nothing had happened.
 func (s *soak) remove(dir string) bool {
 	v := s.start(dir)
 	if v.until("checkpoint step-") {
-		for os.RemoveAll(s.path(dir)) != nil { // a file may appear meanwhile
+		for os.RemoveAll(s.path(dir)) != nil { // a file may have appeared in the meantime
 		}
 	}
 	if code := s.end(v, exitDone, exitFailed); code == exitDone {
@@ -426,8 +422,7 @@ func (s *soak) remove(dir string) bool {
 	return true
 }
 
-// fillDisk lets the run continue where there is next to no room, and then where
-// there is.
+// fillDisk lets the run continue first with next to no room, then with enough.
 func (s *soak) fillDisk(dir string) bool {
 	if !s.mounts || len(s.checkpoints(dir)) == 0 {
 		return false
@@ -466,7 +461,7 @@ func (s *soak) far(dir string) bool {
 	return false
 }
 
-// hostileNumbers gives keys values that no run has.
+// hostileNumbers gives keys values that no run can have.
 func (s *soak) hostileNumbers(string) bool {
 	keys := []string{
 		"model.d_model", "model.n_layers", "model.n_heads", "model.d_ff", "model.max_seq_len", "model.dropout", "training.batch_size",
@@ -482,13 +477,13 @@ func (s *soak) hostileNumbers(string) bool {
 	}
 	if verb == "train" {
 		args = append(args, "--out", "hostile", "--until", "2")
-		defer func() { _ = os.RemoveAll(s.path("hostile")) }() // made again each time
+		defer func() { _ = os.RemoveAll(s.path("hostile")) }() // created again each time
 	}
 	s.run([]int{exitDone, exitFailed, exitUsage, exitNoFit, exitStopped}, args...)
 	return false
 }
 
-// hostileFiles flips, cuts and repeats bytes of the files that a run reads.
+// hostileFiles flips, cuts and repeats bytes in the files that a run reads.
 func (s *soak) hostileFiles(string) bool {
 	name := []string{"tiny.yaml", "corpus/00.txt"}[s.rng.IntN(2)]
 	raw, err := os.ReadFile(s.path(name))
@@ -511,7 +506,7 @@ func (s *soak) hostileFiles(string) bool {
 	if err := os.WriteFile(s.path("hostile.bin"), raw, 0o666); err != nil {
 		s.t.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(s.path("hostile")) }() // made again each time
+	defer func() { _ = os.RemoveAll(s.path("hostile")) }() // created again each time
 	args := []string{"train", "--config", "hostile.bin"}
 	if name != "tiny.yaml" {
 		args = []string{"train", "--config", "tiny.yaml", "--data.source", "hostile.bin,corpus", "--data.documents", []string{"file", "line", "chunk"}[s.rng.IntN(3)]}

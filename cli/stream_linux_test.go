@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen runs a command line with a terminal as stdout and stderr, and gives
-// what reaches it.
+// screen runs a command line with a terminal as stdout and stderr, and returns what reaches the terminal.
 func screen(t *testing.T, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -43,7 +42,7 @@ func screen(t *testing.T, args ...string) string {
 	return <-seen
 }
 
-// A line is overwritten only where a terminal supports it and the user allows it.
+// TestTerminal: a line is overwritten only if the terminal supports it and the user allows it.
 func TestTerminal(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "a\u202eb.txt")

@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// broken is a writer that takes so many bytes.
+// broken is a writer that accepts only a limited number of bytes.
 type broken struct {
 	bytes.Buffer
 	takes int
@@ -29,15 +29,15 @@ func (b *broken) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// Lost output is reported once on stderr, and by the exit code; a reader that has
-// left is not an error and gives the code of SIGPIPE.
+// TestStdoutIsGone: lost output is reported once on stderr, and by the exit code. A reader that has left is
+// not an error, and gives the exit code of SIGPIPE.
 func TestStdoutIsGone(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
 	gone := &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
 	dir := t.TempDir()
 	for _, c := range []struct {
 		args string
-		code int // where stdout is whole
+		code int // if stdout works
 	}{
 		{"--help", 0},
 		{"train --help", 0},
@@ -80,14 +80,14 @@ func TestStdoutIsGone(t *testing.T) {
 	}
 }
 
-// tinyRun trains next to nothing on a text file.
+// tinyRun returns the arguments of a tiny training on a text file.
 func tinyRun(dir, text string) []string {
 	return append([]string{"train", "--out", dir, "--data.source", text}, strings.Fields(`--data.format text --data.documents line --data.split_by document --data.held_out_fraction 0.2 --training.log_steps 1 --data.tokenizer.vocab_size 300
 		--model.vocab_size 300 --model.d_model 32 --model.n_heads 2 --model.n_layers 1 --model.d_ff 64 --model.max_seq_len 32 --data.seq_len 32
 		--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --hardware.threads 1`)...)
 }
 
-// A run continues when nobody reads what it prints, and is complete.
+// TestTrainingOutlivesStdout: a run continues if nobody reads its output, and is complete.
 func TestTrainingOutlivesStdout(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "a.txt")
@@ -144,7 +144,7 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// An escape within a document of JSON is one of JSON.
+// TestEscapedJSON: an escape within a JSON document is a JSON escape.
 func TestEscapedJSON(t *testing.T) {
 	var all strings.Builder
 	for r := rune(1); r < 0xe0100; r++ {
@@ -163,8 +163,8 @@ func TestEscapedJSON(t *testing.T) {
 	}
 }
 
-// A file's text reaches stderr escaped, and stdout as it is unless that is
-// a terminal.
+// TestNamesDoNotSteer: text from a file reaches stderr escaped, and stdout unchanged unless that is a
+// terminal.
 func TestNamesDoNotSteer(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a\x1b[2J\u202eb")
 	for _, args := range [][]string{
@@ -188,7 +188,7 @@ func TestNamesDoNotSteer(t *testing.T) {
 	}
 }
 
-// lines is a text of different lines.
+// lines returns a text of different lines.
 func lines() string {
 	var b strings.Builder
 	for i := range 400 {

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/sources"
 )
 
-// Messages name what they show: no format prints a Go struct with its fields,
+// TestMessagesShowNoStructs: messages name what they show. No format prints a Go struct with its fields,
 // except in keys that nobody reads.
 func TestMessagesShowNoStructs(t *testing.T) {
 	allowed := map[string]string{

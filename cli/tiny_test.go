@@ -27,7 +27,7 @@ func snug(t *testing.T, in string, args ...string) said {
 	return said{code, out.String(), errw.String()}
 }
 
-// wants checks the exit code of a command and that it said all parts.
+// wants checks the exit code of a command, and that its output contains all parts.
 func wants(t *testing.T, x said, code int, parts ...string) {
 	t.Helper()
 	if x.code != code {
@@ -50,17 +50,17 @@ func done(t *testing.T, args ...string) said {
 	return s
 }
 
-// systemRun is a run of a system that takes a second.
+// systemRun is a run of a system that takes about a second.
 type systemRun struct {
-	config string // file
-	// phases are the folders of its runs below the run directory, the one whose
-	// model is used last; nil: it is one run.
+	config string // path of the file
+	// phases lists the folders of its runs below the run directory, with the one whose model is used last;
+	// nil if it is a single run.
 	phases []string
-	// input is what predict and generate are given; empty: the system does neither.
+	// input is the input for predict and generate; empty if the system has neither.
 	input string
 }
 
-// runs are the folders of the runs in the run directory dir.
+// runs returns the folders of the runs in the run directory dir.
 func (r systemRun) runs(dir string) []string {
 	if r.phases == nil {
 		return []string{dir}
@@ -147,7 +147,7 @@ data: {source: ["`+lines("chat.jsonl", func(i int) string {
 	return out
 }
 
-// tinyFolder is the model folder of a Llama with a chat template.
+// tinyFolder creates the model folder of a Llama with a chat template.
 func tinyFolder(t *testing.T, dir, corpus string) string {
 	t.Helper()
 	file, run, folder := filepath.Join(dir, "tiny-llama.yaml"), filepath.Join(dir, "tiny-llama"), filepath.Join(dir, "tiny-folder")
@@ -194,7 +194,7 @@ func measurements(t *testing.T, run string) (out []measurement) {
 	return out
 }
 
-// files are the contents of the files directly in a folder, but for logs.
+// files returns the contents of the files directly in a folder, except for logs.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	list, err := os.ReadDir(dir)

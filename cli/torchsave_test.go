@@ -13,9 +13,8 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// torchSave is a command of the scripts: it turns the model.safetensors of a
-// folder into a pytorch_model.bin as torch.save lays it out. Given a pickle's
-// text, it writes that one instead.
+// torchSave is a command for scripts. It converts the model.safetensors of a folder to a pytorch_model.bin as
+// written by torch.save. If the text of a pickle is given, it writes that instead.
 func torchSave(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: torch-save FOLDER [PICKLE]")
@@ -54,7 +53,7 @@ func torchSave(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Remove(from))
 }
 
-// pickled sets a tensor of float32 in the dictionary on the stack.
+// pickled returns a pickle that sets a float32 tensor in the dictionary on the stack.
 func pickled(t safetensors.Info, key string) string {
 	text := func(s string) string { return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s }
 	number := func(n int) string { return "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) }

@@ -18,10 +18,10 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// TestWatchedLive watches a run of every system over its folder and through the page's
-// events, from before its first update to its end. Each is killed (kill -9) between two
-// checkpoints and resumed. The monitor says that it died, the curves go back to the
-// checkpoint and on, and no update is shown twice, lost or out of order.
+// TestWatchedLive watches a run of every system through its folder and through the page's events, from before
+// its first update to its end. Each run is killed (kill -9) between two checkpoints and resumed. The monitor
+// says that it died, the curves go back to the checkpoint and continue, and no update is shown twice, lost or
+// out of order.
 func TestWatchedLive(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -55,19 +55,19 @@ func TestWatchedLive(t *testing.T) {
 	}
 }
 
-// watched is a run that is watched.
+// watched is a run that is being watched.
 type watched struct {
 	t    *testing.T
 	work string
 	name string
 	systemRun
-	run *monitor.Run // nil before there is a folder
+	run *monitor.Run // nil until there is a folder
 	in  string       // folder of the run that was killed
 }
 
 func (w *watched) dir() string { return filepath.Join(w.work, w.name) }
 
-// train runs the system; every update is logged, and runs are long enough to be seen.
+// train runs the system with every update logged, long enough to be seen.
 func (w *watched) train() *victim {
 	args := []string{"train", "--config", w.config, "--out", w.name, "--resume", "--training.log_steps", "1", "--training.save_steps", "5", "--training.eval_steps", "10"}
 	switch w.name {
@@ -79,8 +79,8 @@ func (w *watched) train() *victim {
 	return launch(w.t, w.work, "snug", args...)
 }
 
-// poll reads what is new and gives the run, or the phase of it, that goes on. The curve of
-// each is whole up to its last update.
+// poll reads what is new and returns the run, or its current phase. Each curve is complete up to its last
+// update.
 func (w *watched) poll() *monitor.Snapshot {
 	if w.run == nil {
 		r, err := monitor.Open(w.dir())
@@ -103,7 +103,7 @@ func (w *watched) poll() *monitor.Snapshot {
 	return runs[len(runs)-1]
 }
 
-// updates are those of the curve of losses, which are 1, 2, 3 and so on.
+// updates returns the number of updates in the curve of losses, which must be 1, 2, 3 and so on.
 func updates(t *testing.T, s *monitor.Snapshot) int64 {
 	for _, x := range s.Series {
 		if x.Name != "loss" {
@@ -136,16 +136,16 @@ func (w *watched) until(what string, want func(s *monitor.Snapshot) bool) *monit
 	}
 }
 
-// killed trains until an update between two checkpoints is seen, in the second phase or
-// later where there are several, and kills the process.
+// killed trains until an update between two checkpoints appears, in the second phase or later if there are
+// several, and kills the process.
 func (w *watched) killed() {
 	v := w.train()
 	s := w.until("between two checkpoints", func(s *monitor.Snapshot) bool {
 		ready := w.phases == nil || s.Name != w.phases[0]
-		saved, _ := filepath.Glob(filepath.Join(s.Path, checkpoint.Folder, "step-*[0-9]")) // fails only on a bad pattern
+		saved, _ := filepath.Glob(filepath.Join(s.Path, checkpoint.Folder, "step-*[0-9]")) // only fails on a bad pattern
 		return ready && len(saved) > 0 && s.State == monitor.Running && s.Update > 5 && s.Update%5 > 1 && s.Update < s.Updates-5
 	})
-	_ = v.cmd.Process.Kill() // the state of the process says whether it came in time
+	_ = v.cmd.Process.Kill() // the state of the process says whether this was in time
 	if v.wait(); !v.cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
 		w.t.Errorf("%s: the process was not killed; its output:\n%s", w.name, v.output())
 	}
@@ -177,7 +177,7 @@ func (w *watched) died(p *page) {
 	}
 }
 
-// resumed goes on to the end.
+// resumed continues the run to its end.
 func (w *watched) resumed() {
 	began := time.Now()
 	v := w.train()
@@ -207,7 +207,7 @@ func (w *watched) whole(p *page) {
 	p.shows(w.t, w.in, monitor.Running, monitor.Died, monitor.Done)
 }
 
-// page is what a browser's page knows of the runs, from the events alone.
+// page is what a browser's page knows of the runs from the events alone.
 type page struct {
 	mu   sync.Mutex
 	runs map[string]*pageRun // by ID
@@ -217,7 +217,7 @@ type page struct {
 type pageRun struct {
 	path   string
 	state  monitor.State
-	states []monitor.State // one after another
+	states []monitor.State // in order
 	lines  map[string]*monitor.Series
 }
 
@@ -257,7 +257,7 @@ func watchPage(t *testing.T, work string, all []*watched) *page {
 	return p
 }
 
-// take takes an event as the page's script does.
+// take handles an event as the page's script does.
 func (p *page) take(event string, data []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,13 +307,13 @@ func (p *page) take(event string, data []byte) {
 	}
 }
 
-// matches waits until the page has the curves of a run that is done.
+// matches waits until the page has the curves of a completed run.
 func (p *page) matches(t *testing.T, want *monitor.Snapshot) {
 	t.Helper()
 	p.until(t, want.Path, func() string { return p.differs(want) })
 }
 
-// shows waits until the page has shown a run in these states, one after another.
+// shows waits until the page has shown a run in these states, in order.
 func (p *page) shows(t *testing.T, path string, states ...monitor.State) {
 	t.Helper()
 	p.until(t, path, func() string {
@@ -356,7 +356,7 @@ func (p *page) until(t *testing.T, path string, wrong func() string) {
 	}
 }
 
-// at is the run of a folder, nil where there is none.
+// at returns the run of a folder, or nil if there is none.
 func (p *page) at(path string) *pageRun {
 	for _, r := range p.runs {
 		if r.path == path {
@@ -366,7 +366,7 @@ func (p *page) at(path string) *pageRun {
 	return nil
 }
 
-// differs says what the page lacks of a run, or shows otherwise.
+// differs says what the page lacks of a run, or shows differently.
 func (p *page) differs(want *monitor.Snapshot) string {
 	r := p.at(want.Path)
 	if r == nil {

@@ -19,7 +19,7 @@ const firstCall = `{"part":"about","result":"ok","seconds":0,"data":[{"date":"20
 
 const secondCall = `{"part":"operations","result":"ok","seconds":41,"data":[{"cases":2900,"failed":0,"failing":[]}]}
 {"part":"memory","result":"stopped after 5 s","seconds":5,"data":[]}
-{"part":"gpt2.torch.1","result":"ok","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60},{"work":"gpt2","mode":"max-autotune","ms":40,"joules":20}]}
+{"part":"gpt2.torch.1","result":"ok","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60},{"work":"gpt2","mode":"max-autotune","ms":40,"joules":20,"card_bytes":4294967296}]}
 {"part":"gpt2.snug.2","result":"ok","seconds":9,"data":[{"ms":60,"mfu":0.2}]}
 {"part":"agiformer.snug.1","result":"ok","seconds":9,"data":[{"sweeps":[{"rows":[{"update_seconds_median":0.5,"joules_per_update":7,"card_used_bytes":1073741824,"flops_utilization":0.1}]}]}]}
 {"part":"kernels.snug","result":"ok","seconds":9,"data":[{"kernel":"near","seconds":1e-4,"predicted_seconds":5e-5,"matrix_flops":1e10,"bytes":1e6,"peak_flops":1e15,"peak_bytes_per_second":1e12},{"kernel":"far","seconds":1e-3,"bytes":1e6}]}
@@ -42,8 +42,9 @@ func TestReport(t *testing.T) {
 		"| operations | ok | 41 | 2900 cases |", "| memory | ok | 2 | planned 1.00, used 1024.00 |",
 		"| code | ok | 9 | 40 kernels, the driver's folder cold: 2.500 s; 40 kernels, the driver's folder warm: 0.050 s, registers are spilled by b |",
 		// the medians of 50 and 60, 100 and 40; MFU by time
-		"| gpt2 | 55.0 | 100.0 | 40.0 | 0.55 | 1.38 | 20.0 % | 27.5 % | 30.00 | 20.00 | 2.00 | - | - |",
+		"| gpt2 | 55.0 | 100.0 | 40.0 | 0.55 | 1.38 | 20.0 % | 27.5 % | 30.00 | 20.00 | 2.00 | - | 4.00 |",
 		"| agiformer | 500.0 | - | - | - | - | 10.0 % | - | 7.00 | - | 1.00 | - | - |",
+		"| gpt2 | 1.38 of 0.95: MISSED | 0.50 of 0.60: met |", "| agiformer | not measured, at most 0.50 | not measured, at most 0.60 |",
 		// what lags most comes first
 		"| far | 1000.0 | - | - | 1 | - | - | - | 200.0 | 5.00 |", "| near | 100.0 | 100.0 | 10 % | 10 | 1 % | 50.0 | 2.00 | 100.0 | 1.00 |",
 		"Where the time of gpt2.snug.1 goes", "| matmul | 36 | 80.0 % | 40.00 | 4.00 | 100.0 | 25 |", "| adamw | 3 | 20.0 % | 10.00 | 1.00 | - | 200 |",

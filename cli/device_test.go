@@ -41,9 +41,14 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 	whole := filepath.Join(dir, "whole")
 	trainOn(t, r, whole, device)
 	for _, of := range r.runs("") {
-		want, got := lastLoss(t, filepath.Join(cpu, of)), lastLoss(t, filepath.Join(whole, of))
-		if d := math.Abs(want - got); d > 2e-3*math.Abs(want) {
-			t.Errorf("%s: the last loss is %v on the CPU, %v on %s", of, want, got, device)
+		want, got := losses(t, filepath.Join(cpu, of)), losses(t, filepath.Join(whole, of))
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d updates on %s, %d on the CPU", of, len(got), device, len(want))
+		}
+		for i := range want {
+			if d := math.Abs(want[i] - got[i]); d > 2e-3*math.Abs(want[i]) {
+				t.Errorf("%s: the loss of update %d is %v on the CPU, %v on %s", of, i+1, want[i], got[i], device)
+			}
 		}
 	}
 	if r.phases != nil {

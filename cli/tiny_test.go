@@ -97,7 +97,7 @@ func everySystem(t *testing.T) map[string]systemRun {
 		return fmt.Sprintf(`{"input":"x%d y%d","output":"y%[2]d x%[1]d"}`, i%7, i%11)
 	})
 	corpus := filepath.Join(dir, "corpus", "*.txt")
-	clock := "mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, max_steps: 4, learning_rate: 3e-3, warmup_steps: 1, eval_steps: 2, save_steps: 2, sample: {tokens: 4}"
+	clock := "mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, max_steps: 4, learning_rate: 3e-3, warmup_steps: 1, log_steps: 1, eval_steps: 2, save_steps: 2, sample: {tokens: 4}"
 	out := map[string]systemRun{}
 	add := func(name, yaml, input string, phases ...string) {
 		path := filepath.Join(dir, name+".yaml")
@@ -124,7 +124,7 @@ phases: {encoder_steps: 4, router_steps: 4, joint_steps: 4, min_gain: -10, min_e
 tasks:
   sentiment: {rank: 2, alpha: 4, steps: 4, train: ["`+colours+`"]}
   translation: {rank: 2, alpha: 4, steps: 4, train: ["`+words+`"], target_length: 12}
-training: {mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, eval_steps: 2, save_steps: 2}
+training: {mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, log_steps: 1, eval_steps: 2, save_steps: 2}
 data: {source: ["`+colours+`"], held_out_fraction: 0.2, tokenizer: {vocab_size: 300}}
 `, "the colour red is number 7", "phase0-encoder", "phase1-sentiment", "phase1-translation", "phase2-router", "phase3-joint")
 	add("cloudbase", `model: {height: 16, width: 16, frames: 3, channels: [4, 8], dropout: 0.1, dense_dropout: [0.1, 0.1], mask_patch: 4}

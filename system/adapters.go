@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// LoRA is the section "lora" of systems whose model starts from trained weights ([Base]).
+// LoRA is the section "lora" of systems whose models start from trained weights ([Base]).
 type LoRA struct {
 	Targets       []string `key:"targets" help:"linear layers that get adapters, all other weights stay as they are: by the last part of their names (q_proj), a pattern of the whole name (*.mlp.*), a regular expression of it as PEFT has them (.*[.](q|v)_proj), or all-linear; empty: all weights are trained, without adapters"`
 	Rank          int      `key:"rank" min:"1" of:"width" help:"rank of an adapter"`
@@ -28,30 +28,30 @@ type LoRA struct {
 	Folder        string   `key:"folder" help:"adapter in PEFT's layout to start from, of the same rank and variant; empty: a new one"`
 }
 
-// DefaultLoRA are the settings of adapters, where there are some.
+// DefaultLoRA holds the default settings of adapters.
 var DefaultLoRA = LoRA{Rank: 16, Alpha: 32, Variant: string(nn.PlainLoRA)}
 
-// BaseWeights is the format of frozen weights, in the section "model".
+// BaseWeights is the part of the section "model" that sets the format of frozen weights.
 type BaseWeights struct {
 	Format string `key:"base_weights" enum:"fp32,fp16,bf16,int8,nf4" help:"how frozen matrices are kept with lora.targets; fp16, bf16: half the memory, rounded unless they are so already; int8, nf4: linear layers in 8 or 4 bits, the rest in bf16"`
 }
 
 const baseWeightsKey = "model.base_weights"
 
-// fp32 is the value of model.base_weights that keeps weights as they are.
+// fp32 is the value of model.base_weights that keeps weights in their format.
 const fp32 = "fp32"
 
-// DefaultBaseWeights keep frozen weights as they are.
+// DefaultBaseWeights keeps frozen weights in their format.
 var DefaultBaseWeights = BaseWeights{fp32}
 
-// frozenFormats are the formats of frozen matrices by the values of model.base_weights.
+// frozenFormats maps the values of model.base_weights to the formats of frozen matrices.
 var frozenFormats = map[string]graph.DType{fp32: graph.Invalid, "fp16": graph.F16, "bf16": graph.BF16, "int8": graph.Int8, "nf4": graph.NF4}
 
-// DType is the format for [graph.State.FrozenAs].
+// DType returns the format for [graph.State.FrozenAs].
 func (w BaseWeights) DType() graph.DType { return frozenFormats[w.Format] }
 
-// Merged is the format that adapters are merged into for others: of quantized weights,
-// the base's own.
+// Merged returns the format of weights with adapters merged. If w is a quantized format, it is the original
+// format of the base.
 func (w BaseWeights) Merged() graph.DType {
 	if d := w.DType(); !d.Quantized() {
 		return d
@@ -59,8 +59,8 @@ func (w BaseWeights) Merged() graph.DType {
 	return graph.Invalid
 }
 
-// Smaller are the formats with fewer bits than w, for [System.Smaller]; none where nothing
-// is adapted.
+// Smaller returns changes to formats with fewer bits than w, for [System.Smaller]. Without adapters there are
+// none.
 func (l *LoRA) Smaller(w BaseWeights, model func(w BaseWeights) (*Model, error)) (list []Change) {
 	if len(l.Targets) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (l *LoRA) Smaller(w BaseWeights, model func(w BaseWeights) (*Model, error))
 	return list
 }
 
-// Adapters are those of the configuration; nil: all weights are trained.
+// Adapters returns the configured adapters; nil means that all weights are trained.
 func (l *LoRA) Adapters(seed uint64) *nn.Adapters {
 	if len(l.Targets) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (l *LoRA) Adapters(seed uint64) *nn.Adapters {
 	}
 }
 
-// Check reports what does not go together.
+// Check reports settings that contradict each other.
 func (l *LoRA) Check(c *config.Config, r *config.Report) {
 	if len(l.Targets) == 0 {
 		for _, key := range []string{"rank", "alpha", "dropout", "variant", "modules_to_save", "folder"} {
@@ -109,7 +109,7 @@ func (l *LoRA) Check(c *config.Config, r *config.Report) {
 	}
 }
 
-// Missing refuses to train adapters of random weights.
+// Missing rejects adapters without a folder, because they would be trained on random weights.
 func (l *LoRA) Missing(folder string) error {
 	if len(l.Targets) > 0 && folder == "" {
 		return errors.New("--model.folder: want the model folder or the run whose weights lora.targets adapts")
@@ -117,7 +117,7 @@ func (l *LoRA) Missing(folder string) error {
 	return nil
 }
 
-// MissingRun is Missing for a system whose base can only be a run.
+// MissingRun is Missing for a system whose base must be a run.
 func (l *LoRA) MissingRun(folder string) error {
 	if len(l.Targets) > 0 && folder == "" {
 		return errors.New("--model.folder: want the run or the checkpoint whose weights lora.targets adapts")
@@ -125,13 +125,12 @@ func (l *LoRA) MissingRun(folder string) error {
 	return nil
 }
 
-// Train is tr with the model adapted and frozen matrices stored as d; see
-// [graph.State.FrozenAs].
+// Train returns tr with the model adapted and frozen matrices stored as d; see [graph.State.FrozenAs].
 func (l *LoRA) Train(tr engine.Training, seed uint64, d graph.DType) engine.Training {
 	return Adapt(tr, l.Adapters(seed), d)
 }
 
-// Adapt is [LoRA.Train] with adapters that [LoRA.Adapters] gave; nil: none.
+// Adapt is [LoRA.Train] with adapters from [LoRA.Adapters]; nil means none.
 func Adapt(tr engine.Training, a *nn.Adapters, d graph.DType) engine.Training {
 	if a == nil {
 		return tr
@@ -145,7 +144,7 @@ func Adapt(tr engine.Training, a *nn.Adapters, d graph.DType) engine.Training {
 	return tr
 }
 
-// LeastFrozen is Least for a system whose frozen weights have one format, fp32.
+// LeastFrozen is Least for a system that stores all frozen weights as fp32.
 func (l *LoRA) LeastFrozen(parts plan.Least) plan.Least {
 	if len(l.Targets) == 0 {
 		return parts
@@ -158,7 +157,7 @@ func (l *LoRA) LeastFrozen(parts plan.Least) plan.Least {
 	return parts
 }
 
-// Least is what training needs at the least where weights are frozen, matrices stored as d.
+// Least returns the minimum that training needs if weights are frozen and matrices stored as d.
 func (l *LoRA) Least(parts plan.Least, d graph.DType) plan.Least {
 	if len(l.Targets) == 0 {
 		return parts
@@ -175,11 +174,11 @@ func (l *LoRA) Least(parts plan.Least, d graph.DType) plan.Least {
 	return parts
 }
 
-// AdaptersReached is [Model.AllReached] of adapters: A has no gradient before B has a
-// value, and the first update of a warm-up changes nothing.
+// AdaptersReached is [Model.AllReached] with adapters. Matrix A has no gradient until B is nonzero, and the
+// first update of a warm-up changes nothing.
 const AdaptersReached = 3
 
-// AllReached is [Model.AllReached].
+// AllReached returns [Model.AllReached].
 func (l *LoRA) AllReached() int64 {
 	if len(l.Targets) == 0 {
 		return 0
@@ -187,14 +186,14 @@ func (l *LoRA) AllReached() int64 {
 	return AdaptersReached
 }
 
-// IsNew reports whether a weight is an adapter's, which no model folder has.
+// IsNew reports whether a weight belongs to an adapter, so that no model folder has it.
 func IsNew(weight string) bool {
 	_, _, ok := nn.AdapterOf(weight)
 	return ok
 }
 
-// Start gives the adapters of a loaded program their first values, once it has those of
-// base: magnitudes are the norms of the rows, and what lora.folder has is copied.
+// Start initializes the adapters of a loaded program after the weights of base were loaded: it sets the
+// magnitudes to the norms of the rows and copies the adapter in lora.folder.
 func (l *LoRA) Start(x *engine.Executable, base Base, log func(string, ...any)) error {
 	if len(l.Targets) == 0 {
 		return nil
@@ -214,7 +213,7 @@ func (l *LoRA) Start(x *engine.Executable, base Base, log func(string, ...any)) 
 	return l.copyFolder(x, log)
 }
 
-// Begin is [Run.Load] of a system whose training starts from base, or from random weights.
+// Begin is [Run.Load] for a system whose training starts from base, or from random weights.
 func (l *LoRA) Begin(x *engine.Executable, base Base, log func(string, ...any)) error {
 	if err := base.Load(x, log); err != nil {
 		return err
@@ -222,8 +221,8 @@ func (l *LoRA) Begin(x *engine.Executable, base Base, log func(string, ...any)) 
 	return l.Start(x, base, log)
 }
 
-// Attach makes adapters of base a part of a run: its checkpoints note which weights they
-// belong to. Where [BaseFile] is among the run's files already, that is known.
+// Attach makes the checkpoints of a run record which base weights its adapters belong to. It does not compute
+// the identity again if the run's files already contain [BaseFile].
 func (l *LoRA) Attach(run *Run, base Base) error {
 	if len(l.Targets) == 0 {
 		return nil
@@ -299,11 +298,10 @@ func (l *LoRA) copyFolder(x *engine.Executable, log func(string, ...any)) (err e
 	return nil
 }
 
-// BaseFile is the file of a checkpoint that identifies the weights that adapters belong
-// to, by [FolderPrint].
+// BaseFile is the file of a checkpoint that identifies the weights its adapters belong to, by [FolderPrint].
 const BaseFile = "base.txt"
 
-// SameBase refuses a folder other than the one that a checkpoint's adapters belong to.
+// SameBase rejects a folder other than the one that a checkpoint's adapters belong to.
 func SameBase(checkpoint, folder string) error {
 	was, err := regular.Read(filepath.Join(checkpoint, BaseFile), 1<<10)
 	if err != nil {
@@ -319,20 +317,19 @@ func SameBase(checkpoint, folder string) error {
 	return nil
 }
 
-// OtherBase is the error about a folder that has other weights than a run began with.
+// OtherBase returns the error for a folder whose weights differ from those that a run started with.
 func OtherBase(folder string) error {
 	return fmt.Errorf("model.folder: the weights in %s are not those that the adapters were trained on: restore them, or name the folder that has them", folder)
 }
 
-// ReadableWeights are weights by name, and whether there are some of a name.
+// ReadableWeights reads weights by name and reports which names exist.
 type ReadableWeights interface {
 	hf.Weights
 	Has(name string) bool
 }
 
-// OpenWeights opens the weights of the checkpoint in dir; those of a run with adapters
-// are those of base with the adapters merged, frozen as in [hf.Adapted]. model builds the
-// model without adapters.
+// OpenWeights opens the weights of the checkpoint in dir. If the run has adapters, it merges them into the
+// weights of base, which were frozen as [hf.Adapted] describes. model builds the model without adapters.
 func (l *LoRA) OpenWeights(dir string, base Base, frozen graph.DType, model func(b *graph.Builder)) (ReadableWeights, error) {
 	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
 	if err != nil || len(l.Targets) == 0 {
@@ -364,7 +361,7 @@ func (l *LoRA) merge(w *safetensors.File, dir string, base Base, frozen graph.DT
 	return &mergedWeights{m.(ReadableWeights), w}, nil
 }
 
-// mergedWeights close the checkpoint's file too.
+// mergedWeights also closes the file of the checkpoint.
 type mergedWeights struct {
 	ReadableWeights
 	trained *safetensors.File
@@ -375,14 +372,14 @@ func (m *mergedWeights) Close() error {
 	return errors.Join(m.ReadableWeights.Close(), m.trained.Close())
 }
 
-// ExportAdapter writes the adapters of the checkpoint in dir in PEFT's layout, which names
-// the folder that they belong to. f describes the model as transformers has it.
+// ExportAdapter writes the adapters of the checkpoint in dir in PEFT's layout, which names the folder of
+// their base. f describes the model to transformers.
 func (l *LoRA) ExportAdapter(dir string, base Base, f *hf.Config, to string) (files []string, err error) {
 	return l.exportAdapter(dir, base, func(a *nn.Adapters, w hf.Source) ([]string, error) { return f.WriteAdapter(to, a, base.Dir, w) })
 }
 
-// ExportOwn is ExportAdapter for a model that transformers has no class for: the modules are
-// those of the run that is adapted. Without adapters there is nothing to export.
+// ExportOwn is ExportAdapter for a model without a class in transformers. Module names are those of the
+// adapted run. Without adapters there is nothing to export.
 func (l *LoRA) ExportOwn(dir string, base Base, to string) (files []string, err error) {
 	if len(l.Targets) == 0 {
 		return nil, fmt.Errorf("%s has no adapters, and transformers has no class for its model: want a run with lora.targets, or use the checkpoint itself", dir)

@@ -18,13 +18,13 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Base are the weights that training starts from: those of a model folder, or of a
-// checkpoint of the same system. Its folder has the tokenizer too.
+// Base holds the weights that training starts from: a model folder or a checkpoint of the same system. Its
+// folder also has the tokenizer.
 type Base struct {
 	Dir string // empty: random weights
-	// Options are how a model folder may differ from the model.
+	// Options says how a model folder may differ from the model.
 	Options hf.LoadOptions
-	// Elsewhere, when set, are weights of folders that the model names, which no run has.
+	// Elsewhere, if set, reports weights that come from other folders named by the model, so no run has them.
 	Elsewhere func(weight string) bool
 }
 
@@ -34,14 +34,14 @@ func isFile(dir, name string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// isRun reports whether dir is a run or one of its checkpoints, and no model folder.
+// isRun reports whether dir is a run or one of its checkpoints, and not a model folder.
 func isRun(dir string) bool {
 	return dir != "" && !isFile(dir, hf.ConfigFile) && isFile(dir, checkpoint.ConfigFile)
 }
 
-// FollowRun makes the section "model" of the run or checkpoint in FolderKey that of the
-// configuration, but for the keys of own, which are settings of training; false: folder is
-// neither. A run becomes its checkpoint that represents it. sections are those of the system.
+// FollowRun copies the section "model" from the run or checkpoint in FolderKey to the configuration, except
+// the keys in own, which are settings of training. It returns false if folder is neither. It replaces a run
+// with the checkpoint that represents it. sections returns the sections of the system.
 func FollowRun(c *config.Config, r *config.Report, folder *string, sections func() []config.Section, own ...string) bool {
 	if !isRun(*folder) {
 		return false
@@ -50,8 +50,8 @@ func FollowRun(c *config.Config, r *config.Report, folder *string, sections func
 	return true
 }
 
-// FollowOnlyRun is [FollowRun] for a system whose models have no folders of Hugging Face's
-// layout; an empty folder is none. The keys of also are followed too.
+// FollowOnlyRun is [FollowRun] for a system whose models have no Hugging Face layout. An empty folder means
+// no base. It also copies the keys in also.
 func FollowOnlyRun(c *config.Config, r *config.Report, folder *string, sections func() []config.Section, also []string, own ...string) {
 	switch {
 	case *folder == "":
@@ -91,8 +91,8 @@ func followRun(c *config.Config, r *config.Report, folder *string, want string, 
 	*folder = chosen.Path
 }
 
-// Load copies the weights into a loaded program, all but those of adapters. A frozen weight
-// that the base lacks is an error: it would stay random.
+// Load copies the weights, except those of adapters, into a loaded program. It is an error if the base lacks
+// a frozen weight, because that weight would stay random.
 func (b Base) Load(x *engine.Executable, log func(string, ...any)) (err error) {
 	if b.Dir == "" {
 		return nil
@@ -124,7 +124,7 @@ func (b Base) Load(x *engine.Executable, log func(string, ...any)) (err error) {
 	return nil
 }
 
-// CopyStates copies the states that a checkpoint holds, and gives the others.
+// CopyStates copies the states that a checkpoint holds, and returns the others.
 func CopyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Change) (missing []*graph.State, err error) {
 	for _, s := range states {
 		name := s.SavedName(c.Weights.Has)
@@ -148,7 +148,7 @@ func CopyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Chang
 	return missing, nil
 }
 
-// inOut reports whether the weights of linear layers are stored [in, out].
+// inOut reports whether the weights of linear layers are stored as [in, out].
 func (b Base) inOut() (bool, error) {
 	if b.Dir == "" || isRun(b.Dir) {
 		return false, nil
@@ -160,7 +160,7 @@ func (b Base) inOut() (bool, error) {
 	return f.InOut(), nil
 }
 
-// open opens the weights with what was trained in their place.
+// open opens the weights, replacing those that were trained.
 func (b Base) open(a *hf.Adapted) (hf.Weights, error) {
 	if isRun(b.Dir) {
 		w, err := safetensors.Open(filepath.Join(b.Dir, checkpoint.WeightsFile))

@@ -18,13 +18,12 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// FolderKey is the key of systems that start from a model folder in Hugging
-// Face layout, and continue training its weights.
+// FolderKey is the key of the model folder in Hugging Face layout that a system continues to train.
 const FolderKey = "model.folder"
 
-// ReadFolder reads the description of the model folder dir of FolderKey. Where it
-// cannot be read that is reported, and nil returned: a configuration that names the
-// folder and has the sizes, such as a checkpoint's, is used without it.
+// ReadFolder reads the description of the model folder dir of FolderKey. If that fails, it reports the
+// problem and returns nil. A configuration file that has the sizes as well as the folder, such as a
+// checkpoint's, works without the folder.
 func ReadFolder(c *config.Config, r *config.Report, dir string) *hf.Config {
 	f, err := hf.ReadConfig(dir)
 	if err == nil {
@@ -39,8 +38,8 @@ func ReadFolder(c *config.Config, r *config.Report, dir string) *hf.Config {
 	return nil
 }
 
-// FollowEncoder makes the sizes of the encoder in the model folder dir those of
-// the configuration, for Resolve of systems whose model is one; empty: none.
+// FollowEncoder copies the sizes of the encoder in the model folder dir to the configuration, for Resolve of
+// systems whose model is an encoder. An empty dir means no folder.
 func FollowEncoder(c *config.Config, r *config.Report, dir string) {
 	if dir == "" {
 		return
@@ -62,8 +61,8 @@ func FollowEncoder(c *config.Config, r *config.Report, dir string) {
 	})
 }
 
-// LoadFolder copies the weights of a model folder into a loaded program and reports
-// what it found. A frozen weight that the folder lacks is an error: it would stay random.
+// LoadFolder copies the weights of a model folder into a loaded program and reports what it found. It is an
+// error if the folder lacks a frozen weight, because that weight would stay random.
 func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(string, ...any)) error {
 	f, err := hf.ReadConfig(dir)
 	if err != nil {
@@ -85,8 +84,8 @@ func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(str
 	return nil
 }
 
-// FolderPrint identifies the weights of a model folder by the names and sizes of its
-// files and by how each begins and ends.
+// FolderPrint identifies the weights of a model folder by the names, sizes, first and last bytes of its
+// files.
 func FolderPrint(dir string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
@@ -124,15 +123,15 @@ func printFile(h hash.Hash, name string) (err error) {
 	return nil
 }
 
-// FolderBytes is the size of a model folder's weights, which are mapped while
-// they are loaded; 0 where no folder is named.
+// FolderBytes returns the size of the weights of a model folder, which are mapped while they are loaded; 0 if
+// there is no folder.
 func FolderBytes(dir string) (n int64) {
 	if dir == "" {
 		return 0
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {
-		return 0 // a folder whose name is not a pattern
+		return 0 // the name of the folder is not a valid pattern
 	}
 	for _, f := range files {
 		if st, err := os.Stat(f); err == nil {

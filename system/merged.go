@@ -11,9 +11,9 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// ExportMerged writes the checkpoint in dir with its adapters merged as a checkpoint of its
-// own, for systems whose models transformers has no class for: every verb takes it, also as
-// model.folder. model builds the model without adapters.
+// ExportMerged writes the checkpoint in dir with its adapters merged as a checkpoint of its own, for systems
+// whose models have no class in transformers. Every command accepts it, also as model.folder. model builds
+// the model without adapters.
 func (l *LoRA) ExportMerged(c *config.Config, dir string, base Base, model func(b *graph.Builder), to string) (files []string, err error) {
 	if len(l.Targets) == 0 {
 		return nil, errors.New("--merge: " + dir + " has no adapters: want a run with lora.targets, or use the checkpoint itself")
@@ -65,8 +65,8 @@ func (l *LoRA) ExportMerged(c *config.Config, dir string, base Base, model func(
 	return files, nil
 }
 
-// passFiles copies the files of a checkpoint that are not its own nor about the weights that
-// its adapters belong to: the tokenizer, say.
+// passFiles copies the files that a system added to a checkpoint, such as the tokenizer, except the one about
+// the base of its adapters.
 func passFiles(files map[string][]byte, from *checkpoint.Checkpoint) error {
 	for _, f := range from.Manifest.Files {
 		switch f.Name {

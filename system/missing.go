@@ -11,9 +11,8 @@ import (
 	"github.com/snug-ml/snug/config"
 )
 
-// MissingFiles refuses the files that a preset names under a key where they are not
-// there: they are the user's own. Any other problem with files is reported when they
-// are read.
+// MissingFiles rejects a preset whose files under a key do not exist, because users have to supply their own.
+// Any other problem with files is reported when they are read.
 func MissingFiles(c *config.Config, key string, patterns []string) error {
 	if o, _ := c.Origin(key); o.Kind != config.Preset {
 		return nil

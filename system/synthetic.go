@@ -12,25 +12,23 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Synthetic is how a system generates micro-batches that its program could have
-// been given: for measuring where there is no data.
+// Synthetic generates valid micro-batches for the program of a system, for measuring without data.
 type Synthetic struct {
-	// Variants are the compiled shapes that micro-batches take in turn; nil: the
-	// program has one.
+	// Variants lists the compiled shapes that micro-batches cycle through; nil means that the program has
+	// only one.
 	Variants []string
-	// Fill writes one input of the program, and reports whether it knows it. Inputs
-	// that belong together agree by construction: a text's length is [MadeLength]
-	// of its row.
+	// Fill writes one input of the program, and reports whether it knows that input. Inputs that belong
+	// together agree by construction: the length of a text is [MadeLength] of its row.
 	Fill func(rng *rand.Rand, name string, t engine.Tensor) (known bool)
-	// Load sets the states that otherwise come from the data; nil: there are none.
+	// Load sets the states that normally come from the data; nil if there are none.
 	Load func(x *engine.Executable) error
 }
 
-// MadeLength is how many of length tokens a synthetic text has in a row: all of them,
-// or up to a quarter less.
+// MadeLength returns how many tokens of a row of length are text in synthetic data: all, or up to a quarter
+// less.
 func MadeLength(row, length int) int { return length - row*5%(length/4+1) }
 
-// FillIDs writes token ids below vocab, but never that of padding; -1: there is none.
+// FillIDs writes token ids below vocab other than pad, the padding id (-1 if there is none).
 func FillIDs(rng *rand.Rand, ids []int32, vocab int, pad int32) {
 	for i := range ids {
 		if ids[i] = int32(rng.IntN(vocab)); ids[i] == pad {
@@ -39,7 +37,7 @@ func FillIDs(rng *rand.Rand, ids []int32, vocab int, pad int32) {
 	}
 }
 
-// PadIDs writes padding after the end of each text of length tokens.
+// PadIDs writes padding after the end of the text in each row of length tokens.
 func PadIDs(ids []int32, length int, pad int32) {
 	for i := range ids {
 		if i%length >= MadeLength(i/length, length) {
@@ -48,18 +46,17 @@ func PadIDs(ids []int32, length int, pad int32) {
 	}
 }
 
-// FillNormal writes values like those of normalized images: mean 0, deviation 1.
+// FillNormal writes values like those of normalized images, with mean 0 and deviation 1.
 func FillNormal(rng *rand.Rand, x []float32) {
 	for i := range x {
 		x[i] = float32(rng.NormFloat64())
 	}
 }
 
-// ofEngine are the inputs that training itself sets.
+// ofEngine lists the inputs set by the trainer.
 var ofEngine = []string{engine.InputInvWeight, engine.InputLR, engine.InputMicro, graph.RunCounter}
 
-// weightsInput begins the names of the inputs that weigh losses, idsInput of those that
-// hold tokens.
+// weightsInput starts the names of the inputs with loss weights, and idsInput those of inputs with tokens.
 const (
 	weightsInput = "weights"
 	idsInput     = "ids"
@@ -72,8 +69,7 @@ type madeBatch struct {
 	units  int64
 }
 
-// madeLoader gives the same micro-batch of each shape again and again: it takes next to
-// no time.
+// madeLoader repeats one micro-batch of each shape, which takes almost no time.
 type madeLoader struct {
 	batches  map[string]*madeBatch
 	variants []string
@@ -81,8 +77,8 @@ type madeLoader struct {
 	done     int
 }
 
-// Loader makes micro-batches for a program, so many in an update. Their units are
-// tokens, or else rows.
+// Loader makes a loader for a program, with micro micro-batches per update. It counts units in tokens, or
+// else in rows.
 func (s *Synthetic) Loader(p *engine.Program, micro int, unit string, seed uint64) (train.DataLoader, error) {
 	l := &madeLoader{batches: map[string]*madeBatch{}, variants: s.Variants, micro: max(1, micro)}
 	if l.variants == nil {
@@ -137,7 +133,7 @@ func (s *Synthetic) batch(p *engine.Program, variant, unit string, rng *rand.Ran
 	return b, nil
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (l *madeLoader) Next() (train.Update, error) {
 	u := train.Update{Micro: l.micro, Position: l.done + l.micro}
 	micro := make([]*madeBatch, l.micro)
@@ -165,8 +161,8 @@ func (l *madeLoader) Next() (train.Update, error) {
 	return u, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (l *madeLoader) Seek(position json.RawMessage) error { return json.Unmarshal(position, &l.done) }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (l *madeLoader) Close() {}

@@ -1,5 +1,5 @@
-// Package system defines what a trained system is: a model and a data recipe that
-// a configuration chooses. Each system has a folder of its own below this one.
+// Package system defines what snug trains: a system is a model and a data recipe that a configuration
+// selects. Each system has its own subpackage.
 package system
 
 import (
@@ -21,113 +21,105 @@ import (
 // System is one of the systems that snug trains.
 type System struct {
 	Config config.System
-	// Describe makes the model of a configuration, without touching data.
+	// Describe returns the model of a configuration, without touching data.
 	Describe func(c *config.Config) (*Model, error)
-	// Extents are settings of which a plan says how large they can be.
+	// Extents returns settings for which a plan says how large they can be.
 	Extents func(c *config.Config) []Extent
-	// Smaller are changes with which the model needs less memory, the least loss of
-	// precision first, for refusals to name.
+	// Smaller returns changes that reduce the memory of the model, starting with the least loss of precision.
+	// The errors of models that do not fit suggest them.
 	Smaller func(c *config.Config) []Change
-	// Open prepares the data of a configuration to train on.
+	// Open prepares the data of a configuration for training.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
-	// Lengths are the settings that count updates, where that is not training.max_steps
-	// alone, and those with which a training goes on that is too short to learn what it should;
-	// nil: it is.
+	// Lengths returns the settings that count updates, if there are others than training.max_steps, and the
+	// settings that let a run continue that is too short to learn what it should. nil means
+	// training.max_steps alone.
 	Lengths func(c *config.Config) (keys []string, lenient []config.Override)
-	// Missing names the setting without which a configuration can be planned and not
-	// trained; nil: there is none.
+	// Missing returns an error that names a setting needed for training but not for planning; nil if there is
+	// no such setting.
 	Missing func(c *config.Config) error
-	// Synthetic generates micro-batches for the program of a configuration, to
-	// measure it without data.
+	// Synthetic generates micro-batches for the program of a configuration, to measure it without data.
 	Synthetic func(c *config.Config) Synthetic
-	// Fixed reports whether a setting of the system's own is fixed when a run begins:
-	// what the model is, or what it learns from. nil: none is.
+	// Fixed reports whether a setting of the system cannot change after a run has begun, because it defines
+	// the model or the data. nil means that none is fixed.
 	Fixed func(key string) bool
-	// Phases, when set, gives the runs that training consists of, each in a
-	// folder of its own below the run directory dir; none where c is the
-	// configuration of one of them.
+	// Phases, if set, returns the runs that training consists of, each in its own folder below the run
+	// directory dir. It returns none if c is the configuration of a single phase.
 	Phases func(c *config.Config, dir string) []Phase
-	// PhaseFolders names the folders of these runs, the one whose model is used
-	// first, then those that replace it while it has none; set with Phases.
+	// PhaseFolders, set together with Phases, returns the folders of these runs. The first is the one whose
+	// model is used, followed by its substitutes while it has none.
 	PhaseFolders func(c *config.Config) []string
-	// Language is the language model of a checkpoint, to write and serve text with;
-	// nil if the system does not write.
+	// Language opens the language model of a checkpoint, to generate and serve text; nil if the system does
+	// not generate text.
 	Language func(c *config.Config, checkpoint string) (*inference.Language, error)
-	// Prompt is a text to try a language model with.
+	// Prompt is an example prompt for the language model.
 	Prompt string
-	// Export writes a checkpoint as a Hugging Face model folder, which must not
-	// exist, and gives the names of its files; nil if the system's models have no
-	// such form.
+	// Export writes a checkpoint as a new Hugging Face model folder dir, and returns the names of its files;
+	// nil if the models of the system cannot be written like that.
 	Export func(c *config.Config, checkpoint, dir string) ([]string, error)
-	// ExportMerged is Export with adapters added to the weights that they adapt;
-	// nil if the system has none.
+	// ExportMerged is Export with the adapters merged into the weights; nil if the system has no adapters.
 	ExportMerged func(c *config.Config, checkpoint, dir string) ([]string, error)
-	// Predictor loads a checkpoint to apply it to data; nil if the system has
-	// nothing to predict.
+	// Predictor loads a checkpoint to apply it to data; nil if the system has nothing to predict.
 	Predictor func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error)
-	// Service loads a checkpoint to answer requests with; nil if the system is not
-	// served, or as a language model, by its Language.
+	// Service loads a checkpoint to answer requests; nil if the system is not served, or is served as a
+	// language model, by its Language.
 	Service func(c *config.Config, checkpoint string, on engine.Backend, opt serve.Options) (serve.Service, error)
 }
 
-// Extent is a setting that a model can have in several sizes.
+// Extent is a setting that determines the size of a model.
 type Extent struct {
 	Key string
-	// Step divides the values that are tried, Most is the largest that the model takes.
+	// Values that are tried are multiples of Step; Most is the largest one the model allows.
 	Step, Most int
-	// Model is that with another value.
+	// Model returns the model with another value.
 	Model func(value int) (*Model, error)
-	// Size is what a value means, where it is no value of the setting: how much of a unit, and of
-	// what model; nil: the value itself.
+	// Size explains a value that is not one of the setting itself: how many units, and in what model. nil
+	// means that the value is the size.
 	Size func(value int) (n int, unit, of string)
 }
 
 // Change is a model with other settings than the configured ones.
 type Change struct {
-	Settings string // keys and values, for people
+	Settings string // keys and values, as shown to users
 	Model    func() (*Model, error)
 }
 
 // Phase is one of the runs that training consists of.
 type Phase struct {
-	// Name is that of its folder, Title describes it.
+	// Name is the name of its folder, and Title describes it.
 	Name, Title string
-	// Settings make its configuration out of that of the whole.
+	// Settings turn the configuration of the whole training into that of the phase.
 	Settings []config.Override
-	// HeldOut is how many examples are evaluated on, as far as the configuration tells; 0: it
-	// does not.
+	// HeldOut is the number of held-out examples, if the configuration determines it, and otherwise 0.
 	HeldOut int
-	// Skip means that it is not to be run now.
+	// Skip means not to run the phase now.
 	Skip bool
-	// From is the name of the phase whose weights it starts from, empty for none:
-	// it is not trained on one that has learned nothing. Uses are others whose weights
-	// it reads.
+	// From is the phase whose weights this one starts from, or empty. The phase is not trained if From has
+	// learned nothing. Uses lists other phases whose weights it reads.
 	From string
 	Uses []string
-	// Reads reports whether a setting concerns it; nil: every one does.
+	// Reads reports whether a setting affects the phase; nil means that every setting does.
 	Reads func(key string) bool
-	// Data refuses data that it cannot be trained on, before an earlier phase is trained;
-	// nil: nothing is known before.
+	// Data rejects data that the phase cannot be trained on, before an earlier phase is trained; nil if
+	// nothing can be checked that early.
 	Data func(ctx context.Context) error
-	// Ready is what is missing from the earlier phases; nil: nothing can be.
+	// Ready returns an error if the earlier phases lack something; nil if they cannot.
 	Ready func() error
 }
 
-// Shape is what the planner may change about a training step.
+// Shape holds what the planner may change in a training step.
 type Shape struct {
-	// MicroBatch is sequences (examples) per micro-batch, Accumulation
+	// MicroBatch is the number of sequences (examples) per micro-batch, and Accumulation the number of
 	// micro-batches per update.
 	MicroBatch, Accumulation int
-	// CEChunk is how many rows of logits exist at a time; 0 is all.
+	// CEChunk is the number of rows of logits that exist at a time; 0 means all.
 	CEChunk int
-	// EvalBatch is sequences (examples) per micro-batch of an evaluation; 0:
-	// MicroBatch.
+	// EvalBatch is the number of sequences (examples) per micro-batch of an evaluation; 0 means MicroBatch.
 	EvalBatch int
-	// LossScaling is needed by fp16.
+	// LossScaling is required by fp16.
 	LossScaling bool
 }
 
-// Rows are those of a micro-batch in training, or else in evaluations.
+// Rows returns the number of rows of a micro-batch, in training or in evaluations.
 func (s Shape) Rows(train bool) int {
 	if train || s.EvalBatch == 0 {
 		return s.MicroBatch
@@ -137,50 +129,46 @@ func (s Shape) Rows(train bool) int {
 
 // Model is what the compiler needs to know.
 type Model struct {
-	// Training describes the step in a shape.
+	// Training describes the training step for a shape.
 	Training func(s Shape) engine.Training
-	// Examination describes a program whose evaluation is more detailed than that of
-	// training, for [Run.Report]; nil: that program is the one of training.
+	// Examination describes a program for [Run.Report] that evaluates in more detail; nil means to use the
+	// training program.
 	Examination func(s Shape) engine.Training
-	// Shape is the configured one.
+	// Shape is the configured shape.
 	Shape Shape
-	// Unit is what an example is counted in, and UnitsPerRow how many of it one row of
-	// a micro-batch has.
+	// Unit is what examples are counted in, and UnitsPerRow how many units a row of a micro-batch has.
 	Unit        string
 	UnitsPerRow int64
-	// Least is the minimum that the model needs, counted from its sizes.
+	// Least is the minimum that the model needs, computed from its sizes.
 	Least plan.Least
-	// LeastRows is the smallest micro-batch that the model trains with; 0: 1.
+	// LeastRows is the smallest micro-batch that the model can train with; 0 means 1.
 	LeastRows int
-	// Classes is the width of the logits, if the loss works in chunks of rows.
+	// Classes is the width of the logits, if the loss is computed in chunks of rows.
 	Classes int
-	// Width is that of the residual stream, which the noam schedule scales by; 0:
-	// the model has no one width.
+	// Width is the width of the residual stream, which scales the noam schedule; 0 if the model has no single
+	// width.
 	Width int
-	// AllReached is the update by which every parameter has had a gradient, where
-	// that is not the first.
+	// AllReached is the update by which every parameter has had a gradient, if that is not the first.
 	AllReached int64
-	// Summary describes the model for people and for checkpoints.
+	// Summary describes the model, for users and for checkpoints.
 	Summary map[string]any
 }
 
-// Env is where a run happens.
+// Env is the environment of a run.
 type Env struct {
-	// Dir is the run directory; Cache is where prepared data lies.
+	// Dir is the run directory, and Cache the folder of prepared data.
 	Dir   *rundir.Dir
 	Cache string
-	// Position is that of a resumed run in its data, as its data loader gave it; nil: the
-	// run is new. Data that it does not belong to is refused before anything that
-	// was prepared is changed or added to.
+	// Position is the data position of a resumed run, as returned by its data loader; nil for a new run. Data
+	// that does not match it is rejected before any prepared data is changed or added to.
 	Position json.RawMessage
-	// From are, of a phase, the checkpoints of other phases that it was made of, in
-	// folders next to its own.
+	// From, set for a phase, lists the checkpoints of other phases that it was made from, in sibling folders.
 	From []checkpoint.Origin
-	// Log gets messages about what is being done, a line at a time.
+	// Log prints one line about the progress.
 	Log func(format string, args ...any)
 }
 
-// Continues refuses a data loader with which a resumed run cannot continue.
+// Continues rejects a data loader that cannot continue a resumed run.
 func (e *Env) Continues(f train.DataLoader) error {
 	if e.Position == nil {
 		return nil
@@ -197,7 +185,7 @@ type Baseline struct {
 	Value float64
 }
 
-// The settings of [Run.LoaderKeys].
+// These keys are settings for [Run.LoaderKeys].
 const (
 	WorkersKey  = "data.workers"
 	PrefetchKey = "data.prefetch"
@@ -206,45 +194,42 @@ const (
 // Run is a system ready to train on its data.
 type Run struct {
 	Loader train.DataLoader
-	// Rows of training data in an epoch; 0: it has no end, or is mixed from sources each
-	// of which has its own.
+	// Rows is the number of rows of training data in an epoch; 0 if the data is endless, or mixed from
+	// sources with their own epochs.
 	Rows int64
-	// LoaderKeys are the settings that change how the loader works ahead: data.workers
-	// and data.prefetch, or those of them that it follows.
+	// LoaderKeys lists the settings that control how the loader works ahead: data.workers, data.prefetch, or
+	// the one that the loader supports.
 	LoaderKeys []string
-	// Load copies what training starts from, besides random values, into a loaded
-	// program: pre-trained weights, frozen ones too. The state of a checkpoint
-	// replaces it. nil: nothing.
+	// Load copies the initial weights that are not random, such as pre-trained or frozen ones, into a loaded
+	// program. The state of a checkpoint overrides them. nil if there are none.
 	Load func(r *engine.Executable) error
-	// Belongs refuses a checkpoint that was trained on other frozen weights than those
-	// that Load copies; nil: it copies none.
+	// Belongs rejects a checkpoint that was trained with other frozen weights than those that Load copies;
+	// nil if Load copies none.
 	Belongs func(checkpoint string) error
-	// Evaluator measures on what is held out; nil if nothing is.
+	// Evaluator measures on the held-out data; nil if nothing is held out.
 	Evaluator train.Evaluator
 	Monitor   train.Metric
-	// Report writes the results of the weights in a loaded program, those of the
-	// checkpoint of an update, to the folder dir: charts, tables, what prediction
-	// needs. It is called when a run has ended, with the best weights and the run
-	// directory, and for `eval` with a folder of its own. nil: nothing.
+	// Report writes the results of a loaded program, whose weights are those of the checkpoint of an update,
+	// to the folder dir: charts, tables and what prediction needs. It is called at the end of a run, with the
+	// best weights and the run directory, and by `eval` with another folder. nil if there is no report.
 	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
-	// ReportPasses is how many times as much as an evaluation Report computes, whatever
-	// training.eval_batches is; 0: as much as an evaluation.
+	// ReportPasses is the work of Report relative to an evaluation, whatever training.eval_batches is; 0
+	// means as much as an evaluation.
 	ReportPasses float64
-	// Baselines of the monitored metric, on the same data. The first is what is
-	// reached by frequencies alone: a run that stays there has learned nothing.
+	// Baselines are values of the monitored metric on the same data. The first is the value reachable by
+	// frequencies alone; a run that does not beat it has learned nothing.
 	Baselines []Baseline
-	// Drifts means that the composition of the training loss changes during the
-	// run, so that its rise means nothing.
+	// Drifts means that the composition of the training loss changes during the run, so a rise is not
+	// meaningful.
 	Drifts bool
-	// RateKey, WarmupKey and StepsKey are the settings of the learning rate, its
-	// rise and the updates, where those of the section training are derived from
-	// them.
+	// RateKey, WarmupKey and StepsKey are the settings of the learning rate, its warm-up and the number of
+	// updates, if those in the section training are derived from them.
 	RateKey, WarmupKey, StepsKey string
-	// Files go into every checkpoint: the tokenizer, say.
+	// Files are added to every checkpoint, such as the tokenizer.
 	Files map[string][]byte
-	// Text is what is known about text in shards; nil: there is none.
+	// Text describes text in shards; nil if there is none.
 	Text *shard.Report
-	// DataBytes is how much of prepared files is mapped into memory.
+	// DataBytes is the size of the prepared files mapped into memory.
 	DataBytes int64
 	Close     func() error
 }

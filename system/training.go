@@ -6,14 +6,13 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// roundings are how weights are kept, by training.master_weights.
+// roundings maps the values of training.master_weights to how weights are stored.
 var roundings = map[string]graph.RoundingMode{"fp32": graph.Exact, "stochastic": graph.Stochastic, "compensated": graph.Compensated}
 
-// gradients are the formats in which gradients are kept, by training.gradient_dtype.
+// gradients maps the values of training.gradient_dtype to formats of gradients.
 var gradients = map[string]graph.DType{"fp32": graph.F32, "bf16": graph.BF16}
 
-// Training is the part of a training step that the common section "training"
-// decides.
+// Training returns the part of a training step that the common section "training" determines.
 func Training(c *config.Config, s Shape) engine.Training {
 	t := &c.Training
 	tr := engine.Training{

@@ -1,6 +1,5 @@
-// Package corpus is the data recipe of language models: text in, tokenized
-// once into shards, out as packed windows with every label known to be the
-// next token of the same stream.
+// Package corpus is the data recipe of language models. It tokenizes text once into shards, and reads packed
+// windows in which the label of each token is the next token of the same stream.
 package corpus
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// Shards is the folder of tokenized text in a cache.
+// Shards is the cache folder of tokenized text.
 const Shards = "shards"
 
 // EndOfText is the special token that ends a document.
@@ -32,13 +31,12 @@ const EndOfText = "<|endoftext|>"
 // Corpus is a prepared text: a tokenizer and two splits.
 type Corpus struct {
 	Tokenizer      *token.Tokenizer
-	TokenizerFiles map[string][]byte // as saved, by name
+	TokenizerFiles map[string][]byte // files as saved, by name
 	Baseline       data.Baseline
 	*Splits
 }
 
-// Source opens the documents that the configuration names, held out where it
-// names files for that and grouped as data.split_by says.
+// Source opens the configured documents, with the configured held-out files, grouped by data.split_by.
 func Source(c *config.Data, log func(string, ...any)) (data.Source, error) {
 	src, err := open(c, log)
 	if err != nil {
@@ -50,7 +48,7 @@ func Source(c *config.Data, log func(string, ...any)) (data.Source, error) {
 	return grouped{src, c.SplitBy}, nil
 }
 
-// open opens the documents, and those of data.validation.
+// open opens the documents, including those of data.validation.
 func open(c *config.Data, log func(string, ...any)) (data.Source, error) {
 	var held *data.Files
 	if len(c.Validation) > 0 {
@@ -93,20 +91,19 @@ func openFiles(c *config.Data, patterns []string, log func(string, ...any)) (*da
 	return f, nil
 }
 
-// grouped decides what stays together on one side of the split: each document, or
-// all below one folder.
+// grouped decides what stays on the same side of the split: each document, or all documents below a folder.
 type grouped struct {
 	data.Source
 	by string
 }
 
-// Fingerprint implements data.Source.
+// Fingerprint implements [data.Source].
 func (g grouped) Fingerprint() (string, error) {
 	print, err := g.Source.Fingerprint()
 	return print + " by " + g.by, err
 }
 
-// Documents implements data.Source.
+// Documents implements [data.Source].
 func (g grouped) Documents() iter.Seq2[data.Document, error] {
 	return func(yield func(data.Document, error) bool) {
 		for d, err := range g.Source.Documents() {
@@ -120,9 +117,9 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 	}
 }
 
-// Prepare tokenizes the configured text below cache, or reuses what is there from
-// the same text and settings, and opens it as windows of length tokens. position is
-// that of a resumed run, as [system.Env.Position].
+// Prepare tokenizes the configured text below cache, or reuses the result for the same text and settings, and
+// opens it as windows of length tokens. position is the position of a resumed run, as in
+// [system.Env.Position].
 func Prepare(ctx context.Context, c *config.Config, cache string, position json.RawMessage, length int, log func(string, ...any)) (*Corpus, error) {
 	src, err := Source(&c.Data, log)
 	if err != nil {
@@ -161,18 +158,18 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 // ownHeldOut reports whether the source itself defines what is held out.
 func ownHeldOut(d *config.Data) bool { return d.HoldsOut() && d.SplitShare() == 0 }
 
-// Learned is the id of the text that a run has learned from up to a position,
-// empty where that names none.
+// Learned returns the id of the text that a run has learned from up to a position, or "" if the position
+// names none.
 func Learned(position json.RawMessage) string {
 	var at data.Position
-	if position == nil || json.Unmarshal(position, &at) != nil { // of another kind
+	if position == nil || json.Unmarshal(position, &at) != nil { // a position of another kind of loader
 		return ""
 	}
 	return at.Corpus
 }
 
-// tokenizer loads the configured tokenizer, or the one trained here before on
-// the same text, or trains it; keep saves what was trained.
+// tokenizer loads the configured tokenizer, or one trained earlier on the same text, or else trains one. keep
+// saves a newly trained tokenizer.
 func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, keep func() error, err error) {
 	if file := c.Data.Tokenizer.Path; file != "" {
 		if t, err = token.Load(file); err != nil {
@@ -186,7 +183,7 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.SplitShare()))
 	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
-	// What is held out must not shape the tokens either.
+	// Held-out text must not influence the tokenizer either.
 	seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.SplitShare())
 	t, keep, err = token.LoadOrTrain(ctx, dir, data.Texts(seen, 0), token.TrainOptions{
 		VocabSize: c.Data.Tokenizer.VocabSize, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
@@ -197,8 +194,7 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	return t, keep, err
 }
 
-// missing is why no document is trained on; otherwise is the error where that is
-// not clear.
+// missing returns the reason why there is no document to train on, or otherwise if it is unclear.
 func missing(d *config.Data, src data.Source, otherwise error) error {
 	n, err := shard.Count(src, d.ShuffleSeed, d.SplitShare())
 	n.Own, n.Ends = ownHeldOut(d), true

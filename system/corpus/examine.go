@@ -15,19 +15,19 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// The outputs of an examination: F32 [N], of each label.
+// These are the outputs of an examination: an F32 [N] value for each label.
 const (
-	outputNLL   = "label_nll"   // its negative log-likelihood
-	outputTop   = "label_top"   // the probability of the likeliest token
-	outputRight = "label_right" // 1 where that is the label
+	outputNLL   = "label_nll"   // negative log-likelihood of the label
+	outputTop   = "label_top"   // probability of the most likely token
+	outputRight = "label_right" // 1 if that token is the label
 )
 
-// mostPieces is the maximum number of pieces in which rows are scored: each is code
-// of its own, which takes time to compile.
+// mostPieces limits the number of pieces in which rows are scored, because each has code of its own, which
+// takes time to compile.
 const mostPieces = 256
 
-// LabelScores gives the logit [N] of each label and the highest of its row, rows of
-// logits at a time, like the loss. hidden is [N, D], w is [V, D].
+// LabelScores returns the logit [N] of each label and the maximum of its row. Like the loss, it computes the
+// logits of only rows rows at a time. hidden is [N, D], and w is [V, D].
 func LabelScores(b *graph.Builder, hidden, w, labels *graph.Value, rows int) (truth, best *graph.Value) {
 	n := labels.Shape()[0]
 	rows = max(rows, (n+mostPieces-1)/mostPieces)
@@ -42,7 +42,7 @@ func LabelScores(b *graph.Builder, hidden, w, labels *graph.Value, rows int) (tr
 	return truth, b.Detach(b.Concat(0, most...))
 }
 
-// Examine adds the outputs for each label, whose log-sum-exp of logits is lse [N].
+// Examine adds the outputs for each label. lse [N] is the log-sum-exp of the logits.
 func Examine(b *graph.Builder, hidden, w, labels, lse *graph.Value, rows int) []graph.Output {
 	truth, best := LabelScores(b, hidden, w, labels, rows)
 	return []graph.Output{
@@ -52,20 +52,20 @@ func Examine(b *graph.Builder, hidden, w, labels, lse *graph.Value, rows int) []
 	}
 }
 
-// The sizes of the results of an examination.
+// These are the sizes of the results of an examination.
 const (
 	calibrationBins = 15
 	positionGroups  = 64
-	extremes        = 3 // windows that were predicted best, and worst
+	extremes        = 3 // number of windows to keep that were predicted best, and worst
 )
 
 // Examined is a program's output for held-out labels.
 type Examined struct {
 	Windows    int64
-	Losses     []Loss               // of each micro-batch
-	bins       [calibrationBins]bin // by the probability of the likeliest token
-	positions  []mean               // of the loss, in groups of places in the window
-	group      int                  // places of a group
+	Losses     []Loss               // one for each micro-batch
+	bins       [calibrationBins]bin // by the probability of the most likely token
+	positions  []mean               // losses, by groups of positions in the window
+	group      int                  // positions per group
 	best, last []window             // the easiest windows, and the hardest
 }
 
@@ -80,9 +80,8 @@ type window struct {
 	labels []int32
 }
 
-// ExamineWindows runs an examination over held-out windows, at most batches micro-batches
-// of rows (0: all): those of the evaluation. What it keeps of them does not grow with the
-// text, but for one sum of each micro-batch.
+// ExamineWindows runs an examination over the held-out windows of an evaluation, at most batches
+// micro-batches of rows (0: all). Its memory does not grow with the text, except for one sum per micro-batch.
 func ExamineWindows(ctx context.Context, x *engine.Executable, held *data.Windows, rows, batches int, segments bool) (*Examined, error) {
 	length := held.Length()
 	e := &Examined{group: (length + positionGroups - 1) / positionGroups}
@@ -143,7 +142,7 @@ func (e *Examined) read(b *data.Batch, length int, out train.Outputs) error {
 	return nil
 }
 
-// ByLabel is the mean loss of all labels, added up label by label.
+// ByLabel returns the mean loss of all labels, summed label by label.
 func (e *Examined) ByLabel() float64 {
 	var n, sum float64
 	for _, p := range e.positions {
@@ -152,14 +151,14 @@ func (e *Examined) ByLabel() float64 {
 	return sum / n
 }
 
-// keep keeps a window that is among the easiest or the hardest so far.
+// keep keeps a window if it is among the easiest or the hardest so far.
 func (e *Examined) keep(w window) {
 	insert := func(list []window, before func(a, b window) int) []window {
 		at, _ := slices.BinarySearchFunc(list, w, before)
 		if at >= extremes {
 			return list
 		}
-		own := window{w.loss, slices.Clone(w.labels)} // of the batch, which is used again
+		own := window{w.loss, slices.Clone(w.labels)} // because the batch is reused
 		list = slices.Insert(list, at, own)
 		return list[:min(extremes, len(list))]
 	}
@@ -167,8 +166,8 @@ func (e *Examined) keep(w window) {
 	e.last = insert(e.last, func(a, b window) int { return cmp.Compare(b.loss, a.loss) })
 }
 
-// CalibrationError is the mean distance of probability and share that is right, over
-// bins of the probability of the likeliest token (Guo et al. 2017).
+// CalibrationError returns the mean distance between the probability of the most likely token and how often
+// that token is right, over bins of the probability (Guo et al. 2017).
 func (e *Examined) CalibrationError() float64 {
 	var n, sum float64
 	for _, b := range e.bins {
@@ -177,7 +176,7 @@ func (e *Examined) CalibrationError() float64 {
 	return sum / n
 }
 
-// Accuracy is the share of labels that were the likeliest token.
+// Accuracy returns the share of labels that were the most likely token.
 func (e *Examined) Accuracy() float64 {
 	var n, right float64
 	for _, b := range e.bins {
@@ -186,10 +185,10 @@ func (e *Examined) Accuracy() float64 {
 	return right / n
 }
 
-// sampleText bounds the text of a window in a report, in bytes.
+// sampleText limits the text of a window in a report, in bytes.
 const sampleText = 600
 
-// Sections are those of a report. spell gives the text of tokens; nil: there are no samples.
+// Sections returns the sections of a report. spell returns the text of tokens; nil means no samples.
 func (e *Examined) Sections(spell func(ids []int32) string) []report.Section {
 	told := report.Series{Name: "model", Style: report.Points}
 	table := report.Table{Caption: "Next tokens by the probability of the likeliest one.", Header: []string{"probability", "labels", "mean probability", "share right"}}

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// The inputs of a language model's program.
+// These are the inputs of a language model's program.
 const (
 	InputIDs      = "ids"      // I32 [B, T]
 	InputLabels   = "labels"   // I32 [B*T]
@@ -17,7 +17,7 @@ const (
 	InputSegments = "segments" // I32 [B, T], if the model keeps documents apart
 )
 
-// loader fits a loader of windows to the trainer.
+// loader adapts a loader of windows to the trainer.
 type loader struct{ l *data.Loader }
 
 // Loader streams shuffled training windows endlessly.
@@ -29,7 +29,7 @@ func (c *Corpus) Loader(opt data.LoaderOptions) (train.DataLoader, error) {
 	return loader{l}, nil
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f loader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
@@ -41,7 +41,7 @@ func (f loader) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f loader) Seek(position json.RawMessage) error {
 	var c data.Position
 	if err := json.Unmarshal(position, &c); err != nil {
@@ -50,10 +50,10 @@ func (f loader) Seek(position json.RawMessage) error {
 	return f.l.Seek(c)
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f loader) Close() { f.l.Close() }
 
-// Fill puts a micro-batch into the inputs of a program.
+// Fill copies a micro-batch to the inputs of a program.
 func Fill(b *data.Batch, in train.Inputs) error {
 	var dst data.Batch
 	var err error
@@ -74,10 +74,10 @@ func Fill(b *data.Batch, in train.Inputs) error {
 	return b.CopyTo(dst)
 }
 
-// Loss is the loss of held-out labels: a sum of weight times loss in nats.
+// Loss is the loss of held-out labels: a sum of weight times loss, in nats.
 type Loss struct{ Sum, Weight float64 }
 
-// Mean is the loss of a label.
+// Mean returns the mean loss of a label.
 func Mean(losses []Loss) float64 {
 	var sum, weight float64
 	for _, l := range losses {
@@ -87,17 +87,16 @@ func Mean(losses []Loss) float64 {
 	return sum / weight
 }
 
-// Pass makes micro-batches of rows of held-out windows for an evaluation, at
-// most limit of them (0: all). What opt leaves open is that of an evaluation.
+// Pass makes micro-batches of held-out windows for an evaluation, at most limit of them (0: all). It sets the
+// options that are the same for all evaluations.
 func Pass[R any](w *data.Windows, opt data.LoaderOptions, limit int, batch func(n int, u *data.Update) train.EvalBatch[R]) train.Batches[R] {
 	opt.MicroBatches, opt.Seed, opt.Epochs = 1, 1, 1
 	opt.Shuffle = opt.Shuffle || limit > 0
 	return train.Pass(func() (*data.Loader, error) { return data.NewLoader(w, opt) }, limit, batch)
 }
 
-// Evaluator measures a program's "eval" function on the held-out windows, at
-// most batches micro-batches of rows sequences (0: all): loss in nats a token,
-// perplexity, and bits per byte of text.
+// Evaluator measures a program's "eval" function on the held-out windows, in at most batches micro-batches of
+// rows sequences (0: all). The metrics are loss in nats per token, perplexity, and bits per byte of text.
 func (c *Corpus) Evaluator(rows, batches int, segments bool) train.Evaluator {
 	return &train.Evaluation[Loss]{
 		Batches: Pass(c.HeldOut, data.LoaderOptions{BatchSize: rows, Segments: segments}, batches, func(_ int, u *data.Update) train.EvalBatch[Loss] {

@@ -12,17 +12,16 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// Splits are tokenized documents, opened as packed windows.
+// Splits holds tokenized documents, opened as packed windows.
 type Splits struct {
-	Train, HeldOut *data.Windows // HeldOut is nil when nothing is held out
+	Train, HeldOut *data.Windows // HeldOut is nil if nothing is held out
 	Report         *shard.Report
-	Bytes          int64 // of the shards
+	Bytes          int64 // size of the shards
 	close          []func() error
 }
 
-// Tokenize makes shards of the documents in folder dir, or reuses what is there
-// from the same documents and options, and opens them as windows of opt.Length
-// tokens.
+// Tokenize makes shards of the documents in folder dir, or reuses those made from the same documents with the
+// same options, and opens them as windows of opt.Length tokens.
 func Tokenize(ctx context.Context, dir string, src data.Source, t *token.Tokenizer, opt shard.Options, log func(string, ...any)) (*Splits, error) {
 	p, err := shard.Prepare(ctx, dir, src, t, opt)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Synthetic generates an input of a language model with vocab tokens: windows
-// full of random ones, every label counted, each window one document.
+// Synthetic returns a generator of inputs for a language model with vocab tokens: windows full of random
+// tokens, in which every label counts and each window is one document.
 func Synthetic(vocab int) func(rng *rand.Rand, name string, t engine.Tensor) bool {
 	return func(rng *rand.Rand, name string, t engine.Tensor) bool {
 		switch name {

@@ -8,53 +8,51 @@ import (
 	"strings"
 )
 
-// Style is how a series is drawn.
+// Style says how a series is drawn.
 type Style uint8
 
-// The styles.
+// These are the styles.
 const (
 	Line   Style = iota
-	Dashed       // a line of dashes: what to compare with
-	Step         // a staircase: the value holds until the next one
+	Dashed       // dashed line, for something to compare with
+	Step         // staircase: a value holds until the next one
 	Points
-	Bars // from 0 up, as wide as the distance of neighbors
+	Bars // from 0 up, as wide as the distance between neighbors
 )
 
-// Series is a set of points; those that are not finite are left out. Where they
-// differ in length, the shorter of X and Y counts.
+// Series is a set of points. Points that are not finite are left out. If X and Y differ in length, the rest
+// of the longer one is ignored.
 type Series struct {
 	Name  string
 	X, Y  []float64
 	Style Style
 }
 
-// Mark is a point that is named in the chart.
+// Mark is a point with a name in the chart.
 type Mark struct {
 	X, Y float64
 	Name string
 }
 
-// Chart is a plot of series over a common axis.
+// Chart is a plot of series with common axes.
 type Chart struct {
-	X      string   `json:"x"` // what the axes are
+	X      string   `json:"x"` // names of the axes
 	Y      string   `json:"y"`
 	Series []Series `json:"series"`
 	Marks  []Mark   `json:"marks,omitempty"`
-	// XRange and YRange are the ends of the axes; where both ends are 0 they
-	// follow the points.
+	// XRange and YRange are the ends of the axes. If both ends are 0, they follow the points.
 	XRange [2]float64 `json:"x_range"`
 	YRange [2]float64 `json:"y_range"`
 }
 
-// The sizes of a chart, in its own units.
+// These are the sizes of a chart, in its own units.
 const (
 	width, height             = 420, 300
 	left, right, top, bottom  = 60, 12, 12, 40
 	legendLine, legendPadding = 15, 6
 )
 
-// colors are those of Okabe and Ito, which people with color-blindness can
-// tell apart.
+// colors is the palette of Okabe and Ito, which color-blind people can tell apart.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
 func (c Chart) svg() template.HTML {
@@ -77,10 +75,10 @@ func (c Chart) svg() template.HTML {
 		fmt.Fprintf(&b, `<text class="soft" x="%d" y="%d" text-anchor="end">%d points are not finite</text>`, width-right, height-4, dropped)
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String()) // every text in it was escaped
+	return template.HTML(b.String()) // safe, because all text in it was escaped
 }
 
-// scales are those of the axes.
+// scales returns the scales of the axes.
 func (c Chart) scales() (x, y scale) {
 	var xs, ys [][]float64
 	for _, s := range c.Series {
@@ -131,7 +129,7 @@ func (c Chart) tag(b *strings.Builder, x, y float64, name string) {
 	fmt.Fprintf(b, `<text x="%s" y="%s" text-anchor="%s">%s</text>`, px(x+dx), px(y+dy), anchor, html.EscapeString(name))
 }
 
-// legend names the series in the corner with the fewest points.
+// legend names the series, in the corner with the fewest points.
 func (c Chart) legend(b *strings.Builder, sx, sy scale) {
 	var names []int
 	longest := 0
@@ -158,7 +156,7 @@ func (c Chart) legend(b *strings.Builder, sx, sy scale) {
 	}
 }
 
-// corner finds the corner for a box of w by h.
+// corner returns the position of a w by h box in the corner with the fewest points.
 func (c Chart) corner(w, h float64, sx, sy scale) (x, y float64) {
 	best := math.MaxInt
 	for _, at := range [][2]float64{{width - right - w - 4, top + 4}, {left + 4, top + 4}, {width - right - w - 4, height - bottom - h - 4}, {left + 4, height - bottom - h - 4}} {
@@ -178,7 +176,7 @@ func (c Chart) corner(w, h float64, sx, sy scale) (x, y float64) {
 	return x, y
 }
 
-// draw writes the series and gives the number of points left out.
+// draw writes the series and returns the number of points left out.
 func (s Series) draw(b *strings.Builder, x, y scale, colour string) (dropped int) {
 	n := min(len(s.X), len(s.Y))
 	var atX, atY []float64
@@ -206,7 +204,7 @@ func (s Series) draw(b *strings.Builder, x, y scale, colour string) (dropped int
 		if len(atX) == 0 {
 			break
 		}
-		if len(atX) == 1 { // no line shows it
+		if len(atX) == 1 { // a line with one point would be invisible
 			fmt.Fprintf(b, `<circle cx="%s" cy="%s" r="3" fill="%s"/>`, px(atX[0]), px(atY[0]), colour)
 			break
 		}
@@ -226,11 +224,11 @@ func (s Series) draw(b *strings.Builder, x, y scale, colour string) (dropped int
 	return dropped
 }
 
-// clamp keeps a place near the chart: what is beyond a fixed axis ends at its edge.
+// clamp moves a position beyond a fixed axis to the edge of the chart.
 func clamp(v float64) float64 { return min(height-bottom, max(top, v)) }
 
-// Histogram counts values in bins of equal width over [low, high]; what is beyond
-// goes to the outermost. The points are at the middle of the bins.
+// Histogram counts values in bins of equal width over [low, high]. Values beyond are counted in the outermost
+// bins. The points are at the middle of the bins.
 func Histogram(name string, values []float64, low, high float64, bins int) Series {
 	s := Series{Name: name, X: make([]float64, bins), Y: make([]float64, bins), Style: Bars}
 	w := (high - low) / float64(bins)

@@ -7,9 +7,10 @@ import (
 	"math"
 )
 
-// A page as data: the content of its charts, in JSON. What is not finite is null.
+// This file represents a page as data: the content of its charts, in JSON. Values that are not finite are
+// null.
 
-// number is a float64 that may not be finite.
+// number is a float64 that need not be finite.
 type number float64
 
 func (n number) MarshalJSON() ([]byte, error) {
@@ -43,10 +44,10 @@ func floats(x []number) []float64 {
 	return out
 }
 
-// The styles by name.
+// styles maps styles to their names.
 var styles = [...]string{Line: "line", Dashed: "dashed", Step: "step", Points: "points", Bars: "bars"}
 
-// MarshalText gives the name of a style.
+// MarshalText returns the name of a style.
 func (s Style) MarshalText() ([]byte, error) {
 	if int(s) >= len(styles) {
 		return nil, fmt.Errorf("report: style %d", s)
@@ -54,7 +55,7 @@ func (s Style) MarshalText() ([]byte, error) {
 	return []byte(styles[s]), nil
 }
 
-// UnmarshalText reads the name of a style.
+// UnmarshalText parses the name of a style.
 func (s *Style) UnmarshalText(text []byte) error {
 	for i, name := range styles {
 		if name == string(text) {
@@ -115,7 +116,7 @@ type figureData struct {
 	Heatmap *Heatmap `json:"heatmap,omitempty"`
 }
 
-// MarshalJSON writes a figure with what it shows.
+// MarshalJSON writes a figure together with its content.
 func (f Figure) MarshalJSON() ([]byte, error) {
 	d := figureData{Caption: f.Caption, Source: f.Source}
 	switch x := f.Drawing.(type) {
@@ -127,7 +128,7 @@ func (f Figure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// UnmarshalJSON reads a figure, and refuses one that cannot be drawn.
+// UnmarshalJSON reads a figure, and rejects one that cannot be drawn.
 func (f *Figure) UnmarshalJSON(text []byte) error {
 	var d figureData
 	if err := json.Unmarshal(text, &d); err != nil {

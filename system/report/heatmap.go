@@ -9,8 +9,7 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// Heatmap is a drawn confusion matrix: counts, each with its share of
-// its row, which also decides its shade.
+// Heatmap draws a confusion matrix: counts, each with its share of its row, which also determines the shade.
 type Heatmap struct{ metric.Matrix }
 
 func (h Heatmap) svg() template.HTML {
@@ -18,10 +17,10 @@ func (h Heatmap) svg() template.HTML {
 	const side = 260.0
 	cell := side / float64(max(1, n))
 	x0, y0 := 110.0, 24.0
-	// Long names under narrow columns are rotated.
+	// Long names are rotated if the columns are narrow.
 	place := `x="%s" y="%s" text-anchor="middle"`
 	for _, l := range h.Labels {
-		if 6*len(l) > int(cell) { // of 11 px letters
+		if 6*len(l) > int(cell) { // wider than the cell, at about 6 px per letter of 11 px
 			place = `transform="translate(%s %s) rotate(-20)" text-anchor="end"`
 		}
 	}
@@ -42,12 +41,12 @@ func (h Heatmap) svg() template.HTML {
 			x := x0 + float64(j)*cell
 			fmt.Fprintf(&b, `<rect class="rule" x="%s" y="%s" width="%s" height="%s" fill="%s" fill-opacity="%.3f"><title>%s as %s: %d (%.1f %%)</title></rect>`,
 				px(x), px(y), px(cell), px(cell), colors[0], 0.08+0.72*share, html.EscapeString(h.Labels[i]), html.EscapeString(h.Labels[j]), c, 100*share)
-			if n <= 12 { // else there is no room
+			if n <= 12 { // otherwise there is no room
 				fmt.Fprintf(&b, `<text x="%s" y="%s" text-anchor="middle">%d</text><text class="soft" x="%s" y="%s" text-anchor="middle">%.1f %%</text>`,
 					px(x+cell/2), px(y+cell/2), c, px(x+cell/2), px(y+cell/2+14), 100*share)
 			}
 		}
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String()) // every text in it was escaped
+	return template.HTML(b.String()) // safe, because all text in it was escaped
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// WriteMarkdown writes the page as Markdown. picture gives the file of a figure, by the
-// number of its section and its own; nil or an empty name: there is none, and the
-// figure's data is written as a table.
+// WriteMarkdown writes the page as Markdown. picture returns the file of a figure, by the number of its
+// section and its own number. If picture is nil or returns "", the data of the figure is written as a table.
 func (p *Page) WriteMarkdown(w io.Writer, picture func(section, figure int) string) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "# %s\n", markdown(p.Title))
@@ -96,7 +95,7 @@ func (t Table) markdown(b *bufio.Writer) {
 	}
 }
 
-// told are the curves of a chart in figures.
+// told returns the curves of a chart as numbers.
 func (c Chart) told(f Figure) (rows [][]string) {
 	for _, s := range c.Series {
 		var first, last, low, high float64
@@ -127,7 +126,7 @@ func (c Chart) told(f Figure) (rows [][]string) {
 	return rows
 }
 
-// table are the counts of a confusion matrix.
+// table returns the counts of a confusion matrix.
 func (h Heatmap) table(caption, source string) Table {
 	t := Table{Caption: caption, Source: source, Header: append([]string{"truth, predicted"}, h.Labels...)}
 	for i, row := range h.Counts {

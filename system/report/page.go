@@ -1,10 +1,9 @@
-// Package report makes pages: tables and charts, as one self-contained HTML
-// file, as Markdown, or as data. A system writes one of its results when a run ends;
-// runreport makes those of runs.
+// Package report makes pages of tables and charts, as one self-contained HTML file, as Markdown, or as data.
+// A system writes a page about its results at the end of a run, and package runreport makes the reports on
+// runs.
 //
-// It promises that a page shows what it is given: values that are not finite
-// are left out of a chart and counted below it, text is escaped, and the same
-// page gives the same bytes.
+// A page shows all that it is given: values that are not finite are left out of a chart and counted below it,
+// text is escaped, and the same page always gives the same bytes.
 package report
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// The names of the page in a run directory, for people and as data.
+// These are the names of the page in a run directory, as HTML and as data.
 const (
 	FileName = "report.html"
 	DataFile = "page.json"
@@ -26,7 +25,7 @@ const (
 // Page is a report.
 type Page struct {
 	Title string `json:"title"`
-	// Lead is the result in a few lines.
+	// Lead states the result in a few lines.
 	Lead     string    `json:"lead,omitempty"`
 	Sections []Section `json:"sections"`
 }
@@ -34,19 +33,19 @@ type Page struct {
 // Section is a part of a page under a heading.
 type Section struct {
 	Title string `json:"title"`
-	// Part is a heading above those of sections, which continues until another
-	// begins; empty: none begins.
+	// Part is a heading above a group of sections, which ends where another begins; empty if none begins
+	// here.
 	Part    string   `json:"part,omitempty"`
 	Text    string   `json:"text,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Figures []Figure `json:"figures,omitempty"`
 }
 
-// Table has one row for each thing. Cells of the first column are names, the
-// others figures, or texts where Text is set.
+// Table has one row for each item. The first column has names, and the other columns numbers, or texts if
+// Text is set.
 type Table struct {
 	Caption string     `json:"caption,omitempty"`
-	Source  string     `json:"source,omitempty"` // the file that the figures come from
+	Source  string     `json:"source,omitempty"` // file that the numbers come from
 	Text    bool       `json:"text,omitempty"`
 	Header  []string   `json:"header,omitempty"`
 	Rows    [][]string `json:"rows"`
@@ -57,13 +56,13 @@ type Figure struct {
 	Caption string
 	// Drawing is a [Chart] or a [Heatmap].
 	Drawing Drawing
-	Source  string // the file that the figures come from
+	Source  string // file that the numbers come from
 }
 
-// Drawing is what can be drawn.
+// Drawing is something that can be drawn.
 type Drawing interface{ svg() template.HTML }
 
-// SVG is the drawing itself.
+// SVG returns the drawing itself.
 func (f Figure) SVG() template.HTML { return f.Drawing.svg() }
 
 // Write writes the page as HTML.

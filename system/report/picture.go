@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// File is the figure as a file of its own, in light colors: "svg".
+// File returns the figure as a separate file in light colors. The only format is "svg".
 func (f Figure) File(format string) ([]byte, error) {
 	if format != "svg" {
 		return nil, fmt.Errorf("report: no images in format %q", format)

@@ -45,8 +45,8 @@ func write(t *testing.T, p *Page) string {
 	return b.String()
 }
 
-// Every chart is well-formed, text is escaped, nothing is fetched, and
-// points that cannot be drawn are counted.
+// TestPage: every chart is well-formed, text is escaped, nothing is fetched, and points that cannot be drawn
+// are counted.
 func TestPage(t *testing.T) {
 	text := write(t, page())
 	rest := text
@@ -115,7 +115,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// Ticks are round, within the range, and few.
+// TestTicks: ticks are round, within the range, and few.
 func TestTicks(t *testing.T) {
 	for _, r := range [][2]float64{{0, 1}, {-3, 17}, {1e-9, 2e-9}, {0, 123456}, {0.7312, 0.7313}} {
 		got := ticks(r[0], r[1], 6)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// WriteSVG writes charts, one below the other, as an SVG file of its own.
+// WriteSVG writes charts as a separate SVG file, one below the other.
 func WriteSVG(w io.Writer, charts ...Chart) error {
 	all := make([]Drawing, len(charts))
 	for i, c := range charts {
@@ -26,7 +26,7 @@ text { fill: var(--ink); } .soft { fill: var(--soft); } .rule { stroke: var(--ru
 <rect width="100%%" height="100%%" fill="#ffffff"/>
 `, 2*width, len(charts)*(2*height+margin))
 	for i, c := range charts {
-		// A nested chart is placed by width, height and y.
+		// width, height and y place a nested chart.
 		place := fmt.Sprintf(`<svg width="%d" height="%d" y="%d" `, 2*width, 2*height, i*(2*height+margin))
 		b.WriteString(place + strings.TrimPrefix(string(c.svg()), "<svg ") + "\n")
 	}

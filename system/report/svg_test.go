@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A file of charts is well-formed XML with every chart in it, whatever the
-// names and numbers are.
+// TestWriteSVG: a file of charts is well-formed XML that contains every chart, whatever the names and numbers
+// are.
 func TestWriteSVG(t *testing.T) {
 	var b strings.Builder
 	err := WriteSVG(&b,

@@ -7,20 +7,20 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// The values of model.architecture, which are those of model_type in config.json.
+// These are the values of model.architecture, which equal those of model_type in config.json.
 const (
 	gptNeoX = "gpt_neox"
 	llama   = "llama"
 	qwen3   = "qwen3"
 )
 
-// network is an architecture that trains and writes.
+// network is an architecture that can be trained and can generate text.
 type network interface {
 	hf.Causal
 	Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value
 }
 
-// networkOf is the configured architecture.
+// networkOf returns the configured architecture.
 func networkOf(c *config.Config) network {
 	if config.Of[Model](c).Architecture == gptNeoX {
 		return neox(c)
@@ -67,13 +67,12 @@ func llamaOf(c *config.Config) hf.Llama {
 	return net
 }
 
-// foreign reports settings that the architecture does not use, where they are not
-// their defaults.
+// foreign reports settings that the architecture does not use, unless they have their default values.
 func foreign(m *Model, r *config.Report) {
 	for _, s := range []struct {
 		key    string
 		given  bool
-		others bool // it is a setting of the other architectures than gpt_neox
+		others bool // the setting belongs to the architectures other than gpt_neox
 	}{
 		{"rotary_pct", m.RotaryPct != defaults.RotaryPct, false},
 		{"parallel_residual", m.ParallelResidual != defaults.ParallelResidual, false},

@@ -10,9 +10,9 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// export writes a checkpoint as a model folder that transformers loads as
-// GPTNeoXForCausalLM, LlamaForCausalLM or Qwen3ForCausalLM, with its tokenizer; the adapters
-// of one that has some, in PEFT's layout.
+// export writes a checkpoint with its tokenizer as a model folder that transformers loads as
+// GPTNeoXForCausalLM, LlamaForCausalLM or Qwen3ForCausalLM. If the checkpoint has adapters, it writes only
+// them, in PEFT's layout.
 func export(c *config.Config, dir, to string) ([]string, error) {
 	if lora := config.Of[system.LoRA](c); len(lora.Targets) > 0 {
 		return lora.ExportAdapter(dir, baseOf(c), &hf.Config{Model: networkOf(c), Head: hf.HeadCausal}, to)
@@ -35,7 +35,7 @@ func exportMerged(c *config.Config, dir, to string) (files []string, err error) 
 	return hf.Export(to, &model, w, hf.ExportOptions{TokenizerFrom: dir})
 }
 
-// openWeights opens the weights of a checkpoint; those that adapters belong to were frozen as base.
+// openWeights opens the weights of a checkpoint. base is the format of frozen weights below adapters.
 func openWeights(c *config.Config, dir string, base graph.DType) (system.ReadableWeights, error) {
 	net := networkOf(c)
 	return config.Of[system.LoRA](c).OpenWeights(dir, baseOf(c), base, func(b *graph.Builder) {
@@ -44,7 +44,7 @@ func openWeights(c *config.Config, dir string, base graph.DType) (system.Readabl
 	})
 }
 
-// special is the id of a special token, -1 if the tokenizer has none.
+// special returns the id of a special token, or -1 if the tokenizer has none.
 func special(t *token.Tokenizer, r token.Role) int {
 	if id, ok := t.Special(r); ok {
 		return int(id)

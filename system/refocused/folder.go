@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// resolve makes the architecture of the model folder, or of the run, that of the configuration.
-// Dropout is a training setting and stays as configured.
+// resolve copies the architecture of the model folder, or of the run, to the configuration. Dropout is a
+// training setting and stays as configured.
 func resolve(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	if m.Folder != "" && !system.FollowRun(c, r, &m.Folder, sections, "dropout", "attention_dropout", "init_std") {
@@ -41,7 +41,7 @@ func fromFolder(c *config.Config, r *config.Report, m *Model) {
 	switch {
 	case m.VocabSize == 0:
 		m.VocabSize = vocab
-	case !c.GivenWith("model.vocab_size", system.FolderKey): // else its number of tokens is to be changed
+	case !c.GivenWith("model.vocab_size", system.FolderKey): // otherwise the user wants to change the number of tokens
 		facts = append(facts, config.Fact{Key: "model.vocab_size", Value: vocab})
 	}
 	r.Follow(system.FolderKey, hf.ConfigFile, facts)
@@ -92,7 +92,7 @@ func llamaFacts(n hf.Llama, kind string) []config.Fact {
 	return facts
 }
 
-// activation is the configuration's name for an activation of a folder.
+// activation returns the configuration's name for an activation of a folder.
 func activation(name string) string {
 	if f, err := nn.Activation(name); err == nil && f == graph.FnGELUTanh {
 		return "gelu_tanh"

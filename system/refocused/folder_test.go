@@ -20,8 +20,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// texts writes a corpus of a few words. What is held out depends on the names
-// of the files, and those on the test's folder: of so many some are.
+// texts writes a corpus of a few words. What is held out depends on the names of the files, and thus on the
+// folder of the test, so there are enough files that some are always held out.
 func texts(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func texts(t *testing.T) string {
 	return dir
 }
 
-// load is the configuration of key, value pairs.
+// load returns the configuration given by key, value pairs.
 func load(pairs ...string) (*config.Config, error) {
 	s := config.Sources{Systems: []config.System{System.Config}}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -99,8 +99,7 @@ func start(t *testing.T, pairs ...string) (*started, error) {
 	return s, err
 }
 
-// train does some updates and exports the result; it returns the last held-out
-// loss.
+// train does a few updates and exports the result. It returns the last held-out loss.
 func (s *started) train(t *testing.T, folder string) float64 {
 	t.Helper()
 	run := t.TempDir()
@@ -163,8 +162,8 @@ func rewrite(t *testing.T, folder string, change func(map[string]safetensors.Ent
 	}
 }
 
-// An exported model continues training from where it was: the folder gives every
-// size, the weights and the tokenizer.
+// TestTrainOnFromFolder: an exported model continues training from where it was. The folder provides all
+// sizes, the weights and the tokenizer.
 func TestTrainOnFromFolder(t *testing.T) {
 	corpus := texts(t)
 	data := []string{"data.source", filepath.Join(corpus, "*.txt"), "data.held_out_fraction", "0.3", "training.batch_size", "4", "data.seq_len", "32"}
@@ -198,7 +197,7 @@ func TestTrainOnFromFolder(t *testing.T) {
 		t.Errorf("the model is %+v, that of the folder %+v", b, a)
 	}
 
-	// More tokens: existing rows stay, the rest are new, and this is reported.
+	// With more tokens, existing rows are kept, the rest are new, and this is reported.
 	wider, err := start(t, append(slices.Clone(data), "model.vocab_size", "320")...)
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +247,7 @@ func TestTrainOnFromFolder(t *testing.T) {
 	}
 }
 
-// So does a Llama or a Qwen3, with every setting of its positions.
+// TestTrainOnFromLlama: a Llama or Qwen3 continues as well, with every setting of its positions.
 func TestTrainOnFromLlama(t *testing.T) {
 	data := []string{"data.source", filepath.Join(texts(t), "*.txt"), "data.held_out_fraction", "0.3", "training.batch_size", "4", "data.seq_len", "32"}
 	for name, flags := range map[string][]string{
@@ -284,7 +283,7 @@ func TestTrainOnFromLlama(t *testing.T) {
 	}
 }
 
-// The requirements on a folder.
+// TestFoldersOfOtherModels covers the requirements on a folder.
 func TestFoldersOfOtherModels(t *testing.T) {
 	for folder, want := range map[string]string{
 		"../../nn/hf/testdata/gpt2": "has a gpt2 model, whose layers refocused does not have; want a gpt_neox, llama or qwen3 folder",

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// language is the model of a checkpoint.
+// language returns the model of a checkpoint.
 func language(c *config.Config, dir string) (*inference.Language, error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
@@ -20,7 +20,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 			return openWeights(c, dir, config.Of[system.BaseWeights](c).DType())
 		},
 	}
-	// A model trained in bf16 was trained with rounded weights.
+	// A model trained in bf16 computed with rounded weights, so they lose nothing when stored in bf16.
 	if c.Training.MixedPrecision == "bf16" {
 		l.Store = graph.BF16
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// reporter writes the report on the model of a loaded examination.
+// reporter returns a function that writes the report on the model of a loaded examination.
 func reporter(c *config.Config, text *corpus.Corpus, rows int, log func(string, ...any)) func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	return func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 		found, err := corpus.ExamineWindows(ctx, r, text.HeldOut, rows, c.Training.EvalBatches, c.Data.SegmentMask)

@@ -1,5 +1,5 @@
-// Package refocused is the system "refocused": causal language models (GPT-NeoX, Llama,
-// Qwen3) trained from raw text.
+// Package refocused is the system "refocused": causal language models (GPT-NeoX, Llama, Qwen3) trained from
+// raw text.
 package refocused
 
 import (
@@ -65,7 +65,7 @@ var defaults = Model{
 	Rope: Rope{Type: hf.RopeDefault, LowFreq: 1, HighFreq: 4, BetaFast: 32, BetaSlow: 1, Truncate: true},
 }
 
-// System is the system as the command line knows it.
+// System defines the system for the command line.
 var System = system.System{
 	Config: config.System{
 		Name:     "refocused",
@@ -114,7 +114,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	return describeAs(c, *config.Of[system.BaseWeights](c))
 }
 
-// smaller are the formats of frozen weights with fewer bits than the configured one.
+// smaller returns changes to formats of frozen weights with fewer bits than the configured one.
 func smaller(c *config.Config) []system.Change {
 	return config.Of[system.LoRA](c).Smaller(*config.Of[system.BaseWeights](c), func(w system.BaseWeights) (*system.Model, error) {
 		return describeAs(c, w)
@@ -150,7 +150,7 @@ func describeAs(c *config.Config, base system.BaseWeights) (*system.Model, error
 	}, nil
 }
 
-// least is what training needs at the least; see [plan.Least].
+// least returns the minimum that training needs; see [plan.Least].
 func least(net network, width, length int) plan.Least {
 	tables, blocks := net.Sizes()
 	return plan.Least{
@@ -186,7 +186,7 @@ func objective(b *graph.Builder, net network, s system.Shape, length int, segmen
 	return o
 }
 
-// baseOf is what training starts from. A vocabulary that adapters belong to stays as it is.
+// baseOf returns what training starts from. With adapters, the vocabulary is not resized.
 func baseOf(c *config.Config) system.Base {
 	whole := len(config.Of[system.LoRA](c).Targets) == 0
 	return system.Base{Dir: config.Of[Model](c).Folder, Options: hf.LoadOptions{ResizeVocabulary: whole}}

@@ -1,4 +1,3 @@
-// Package finetune is the system "finetune": causal language models that others trained
-// (Llama, Qwen3, GPT-NeoX, GPT-2) learn the answers of conversations, by adapters or as a
-// whole.
+// Package finetune is the system "finetune". It trains existing causal language models (Llama, Qwen3,
+// GPT-NeoX, GPT-2) on the answers of conversations, through adapters or as a whole.
 package finetune

@@ -21,30 +21,29 @@ import (
 	"github.com/snug-ml/snug/system/corpus"
 )
 
-// prepared is what is learned and what is held out.
+// prepared is the data to train on and the held-out data.
 type prepared struct {
-	train, heldOut *rows // heldOut is nil when nothing is
+	train, heldOut *rows // heldOut is nil if nothing is held out
 	files          map[string][]byte
-	// unigram is the held-out loss of a model that knows how often each token is in the
-	// answers.
+	// unigram is the held-out loss of a model that only knows how often each token occurs in answers.
 	unigram float64
 }
 
-// rows are conversations packed into windows. A token is an id, or ^id where it is part
-// of an answer.
+// rows holds conversations packed into windows. A token is stored as its id, or as ^id if it is part of an
+// answer.
 type rows struct {
 	length  int
 	tokens  []int32
-	talks   []span  // conversations, in tokens
-	packed  [][]int // conversations of each row
-	answers int64   // tokens to learn
+	talks   []span  // conversations, as ranges of tokens
+	packed  [][]int // the conversations of each row
+	answers int64   // number of tokens to learn
 	sum     hash.Hash
 }
 
-// span is from the first to before the last.
+// span is a half-open range of tokens.
 type span struct{ from, to int }
 
-// counts are what was met, for people.
+// counts is what was found in the data, for messages.
 type counts struct{ talks, texts, cut, dropped, silent int }
 
 // prepare reads, tokenizes and packs the conversations.
@@ -118,7 +117,7 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 
 func newRows(c *config.Config) *rows { return &rows{length: c.Data.SeqLen, sum: sha256.New()} }
 
-// reader makes tokens of conversations.
+// reader tokenizes conversations.
 type reader struct {
 	c         *config.Config
 	tokenizer *token.Tokenizer
@@ -127,7 +126,7 @@ type reader struct {
 	log       func(string, ...any)
 }
 
-// read adds the conversations of files to the rows that the fingerprint of each chooses.
+// read adds each conversation of files to the rows that into returns for its fingerprint.
 func (r *reader) read(ctx context.Context, patterns []string, into func(print uint64) *rows) error {
 	d := &r.c.Data
 	opt := data.Options{TextField: messagesField, ArrayKey: d.ArrayKey, MaxRecord: int64(d.MaxRecord), ReplaceInvalid: d.ReplaceInvalid}
@@ -153,7 +152,7 @@ func (r *reader) read(ctx context.Context, patterns []string, into func(print ui
 	return nil
 }
 
-// nothing is why none of the conversations that were read is trained on.
+// nothing returns the reason why there is no conversation to train on.
 func (r *reader) nothing(held *rows) error {
 	d, n := &r.c.Data, &r.counts
 	switch {
@@ -192,7 +191,7 @@ func (r *reader) add(rec data.Record, into func(print uint64) *rows) error {
 		r.counts.silent++
 		return nil
 	}
-	// A conversation is on one side of the split with all its texts.
+	// All texts of a conversation are on the same side of the split.
 	to := into(fingerprint(r.c.Data.ShuffleSeed, messages))
 	for _, e := range examples {
 		if ids := r.tokens(e); ids != nil {
@@ -203,7 +202,7 @@ func (r *reader) add(rec data.Record, into func(print uint64) *rows) error {
 	return nil
 }
 
-// fingerprint is a number that a conversation always has.
+// fingerprint returns a number that depends only on the seed and the conversation.
 func fingerprint(seed uint64, messages []chat.Message) uint64 {
 	h := sha256.New()
 	_, _ = fmt.Fprint(h, seed)              // a hash never fails to write,
@@ -211,7 +210,7 @@ func fingerprint(seed uint64, messages []chat.Message) uint64 {
 	return binary.LittleEndian.Uint64(h.Sum(nil))
 }
 
-// tokens are those of a text, ^id where they are to be learned; nil: none is.
+// tokens returns the tokens of a text, with ^id for those to be learned, or nil if there are none to learn.
 func (r *reader) tokens(e chat.Example) []int32 {
 	ids := r.tokenizer.Encode(nil, e.Text)
 	learned := false
@@ -226,10 +225,10 @@ func (r *reader) tokens(e chat.Example) []int32 {
 	}
 	out := slices.Clone(ids)
 	for _, a := range e.Answers {
-		// A token that spans the border of an answer belongs to it.
+		// A token that spans the border of an answer is part of it.
 		from, to := common(ids, r.tokenizer.Encode(nil, a.Before)), common(ids, r.tokenizer.Encode(nil, a.Until))
 		for to > from+1 && r.tokenizer.IsSpecial(last(ids, from, to)) && !r.tokenizer.IsSpecial(ids[to-1]) {
-			to-- // the whitespace after the end of a turn is not the model's to write
+			to-- // the model need not write the whitespace after the end of a turn
 		}
 		for i := max(from, 1); i < min(to, length); i++ {
 			out[i], learned = ^ids[i], true
@@ -242,10 +241,10 @@ func (r *reader) tokens(e chat.Example) []int32 {
 	return out[:min(len(out), length)]
 }
 
-// last is the last special token in ids[from:to], or else the last token.
+// last returns the second-to-last token in ids[from:to], or the only one.
 func last(ids []int32, from, to int) int32 { return ids[max(from, to-2)] }
 
-// common is how many tokens two texts begin with alike.
+// common returns the number of tokens in the common prefix of two texts.
 func common(a, b []int32) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -267,8 +266,7 @@ func (x *rows) add(ids []int32) {
 	_ = binary.Write(x.sum, binary.LittleEndian, ids) // a hash never fails to write
 }
 
-// pack puts the conversations into rows, the longest first, each into the fullest row
-// that has room for it.
+// pack puts the conversations into rows, the longest first, each into the fullest row with enough room.
 func (x *rows) pack() {
 	order := make([]int, len(x.talks))
 	for i := range order {
@@ -276,7 +274,7 @@ func (x *rows) pack() {
 	}
 	size := func(i int) int { return x.talks[i].to - x.talks[i].from }
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size(b), size(a)) })
-	room := make([][]int, x.length+1) // rows by how many tokens they have room for
+	room := make([][]int, x.length+1) // rows by the number of tokens they have room for
 	for _, i := range order {
 		n := size(i)
 		row := -1
@@ -296,7 +294,7 @@ func (x *rows) pack() {
 	}
 }
 
-// The fields of an example, which is a row.
+// These are the fields of an example, which is a row.
 const (
 	fieldIDs = iota
 	fieldLabels
@@ -322,8 +320,8 @@ func (x *rows) Len() int { return len(x.packed) }
 // Length implements [data.Examples].
 func (x *rows) Length(int) int { return 0 }
 
-// Fill implements [data.Examples]: the label of a token is the next one of its
-// conversation, and counts where that is part of an answer.
+// Fill implements [data.Examples]. The label of a token is the next token of its conversation, which counts
+// if it is part of an answer.
 func (x *rows) Fill(i int, row data.Row) (weight float32, err error) {
 	for f := range row.Ints {
 		clear(row.Ints[f])
@@ -349,8 +347,8 @@ func (x *rows) Fill(i int, row data.Row) (weight float32, err error) {
 	return weight, nil
 }
 
-// unigram is the mean loss of held-out answers by the frequencies of tokens in the
-// answers to train on, each counted once more than it occurs.
+// unigram returns the mean loss of held-out answers given the token frequencies in training answers, with one
+// added to each count.
 func unigram(learned, held *rows, vocab int) float64 {
 	seen := make([]float64, vocab)
 	total := float64(vocab)

@@ -23,7 +23,7 @@ type Model struct {
 	Folder string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
 }
 
-// Data is what the section "data" has beyond the common part.
+// Data adds settings to the section "data".
 type Data struct {
 	ChatTemplate string `key:"chat_template" help:"file with the Jinja template of conversations, or chatml; empty: that of model.folder"`
 	TooLong      string `key:"too_long" enum:"cut,drop" help:"conversations of more than data.seq_len tokens: cut keeps their beginning"`
@@ -35,7 +35,7 @@ const messagesField = "messages"
 // inputPositions I32 [B, T] is an input of models with a table of positions.
 const inputPositions = "positions"
 
-// System is the system as the command line knows it.
+// System defines the system for the command line.
 var System = system.System{
 	Config: config.System{
 		Name: "finetune",
@@ -67,13 +67,13 @@ var System = system.System{
 	ExportMerged: exportMerged,
 }
 
-// assumed is the model of plans without a folder, of the shape of TinyLlama's 1.1 B.
+// assumed is the model that plans use if there is no folder. It has the shape of TinyLlama (1.1 B).
 var assumed = hf.Llama{
 	Vocab: 32000, D: 2048, Layers: 22, FF: 5632, Heads: 32, KVHeads: 4, HeadSize: 64, MaxPositions: 2048,
 	Rope: hf.Rope{Base: 10000, Kind: hf.RopeDefault}, Activation: "silu", Eps: 1e-5, InitStd: 0.02,
 }
 
-// network is the model without dropout: adapters have their own.
+// network returns the model without dropout, because adapters have their own.
 func network(c *config.Config) (hf.Causal, error) {
 	folder := config.Of[Model](c).Folder
 	if folder == "" {
@@ -97,7 +97,7 @@ func network(c *config.Config) (hf.Causal, error) {
 	return nil, fmt.Errorf("%s has a %s model, which does not write: want a gpt_neox, gpt2, llama or qwen3 folder", folder, f.Type())
 }
 
-// mostDefault is data.seq_len where nothing is set and the model takes as many tokens.
+// mostDefault is the default of data.seq_len, unless the model has fewer positions.
 const mostDefault = 1024
 
 func resolve(c *config.Config, r *config.Report) {
@@ -116,7 +116,7 @@ func resolve(c *config.Config, r *config.Report) {
 	}
 }
 
-// unused are settings of the section data that conversations do not have.
+// unused lists settings of the section data that have no meaning for conversations.
 var unused = []string{"text_field", "documents", "overlap", "split_by", "segment_mask", "tokenizer.path", "tokenizer.vocab_size"}
 
 func check(c *config.Config, r *config.Report) {
@@ -140,28 +140,27 @@ func missing(c *config.Config) error {
 
 func describe(c *config.Config) (*system.Model, error) { return describeAs(c, chosen(c)) }
 
-// choice are settings of the model that plans try other values of.
+// choice holds the settings of the model that plans vary.
 type choice struct {
 	length int
 	base   graph.DType
 	lora   system.LoRA
-	net    hf.Causal // nil: that of the folder
+	net    hf.Causal // nil means the model of the folder
 }
 
-// chosen is the configured choice.
+// chosen returns the configured choice.
 func chosen(c *config.Config) choice {
 	return choice{length: c.Data.SeqLen, base: config.Of[system.BaseWeights](c).DType(), lora: *config.Of[system.LoRA](c)}
 }
 
-// rankStep divides the ranks that a plan tries, lengthStep the lengths of rows.
+// rankStep is the step between ranks that a plan tries, and lengthStep the one between row lengths.
 const rankStep, lengthStep = 8, 16
 
-// mostBlocks is as deep as a published folder is, about.
+// mostBlocks is roughly the depth of the deepest published folders.
 const mostBlocks = 128
 
-// folders are models of the folder's kind in the order of their sizes: with more or fewer blocks or,
-// where no folder is named, Llamas of 4 blocks for each 512 of width, as those of 8 and 13
-// billion parameters have.
+// folders varies the size of the model: with a folder, the number of its blocks. Without one, it uses Llamas
+// with 4 blocks per 512 of width, a ratio found at 8 and 13 billion parameters.
 func folders(c *config.Config, net hf.Causal) system.Extent {
 	of := net.WithLayers
 	most := mostBlocks
@@ -193,11 +192,11 @@ func folders(c *config.Config, net hf.Causal) system.Extent {
 	}
 }
 
-// extents are the folder, the window and the rank.
+// extents returns the folder, the window and the rank.
 func extents(c *config.Config) []system.Extent {
 	net, err := network(c)
 	if err != nil {
-		return nil // describe reports it
+		return nil // describe reports the error
 	}
 	list := []system.Extent{folders(c, net), {Key: "data.seq_len", Step: lengthStep, Most: net.Positions(), Model: func(n int) (*system.Model, error) {
 		with := chosen(c)
@@ -214,7 +213,7 @@ func extents(c *config.Config) []system.Extent {
 	}})
 }
 
-// smaller are the formats of frozen weights with fewer bits than the configured one.
+// smaller returns changes to formats of frozen weights with fewer bits than the configured one.
 func smaller(c *config.Config) []system.Change {
 	return config.Of[system.LoRA](c).Smaller(*config.Of[system.BaseWeights](c), func(w system.BaseWeights) (*system.Model, error) {
 		with := chosen(c)
@@ -271,7 +270,7 @@ func objective(b *graph.Builder, net hf.Causal, s system.Shape, length int, trai
 	return o
 }
 
-// baseOf is what is fine-tuned.
+// baseOf returns the model to fine-tune.
 func baseOf(c *config.Config) system.Base { return system.Base{Dir: config.Of[Model](c).Folder} }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
@@ -305,7 +304,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return run, nil
 }
 
-// metrics sums up an evaluation: the loss of an answer's token.
+// metrics returns the metrics of an evaluation: the mean loss of an answer token, and the perplexity.
 func metrics(_ *engine.Executable, losses []corpus.Loss) (map[string]float64, error) {
 	loss := corpus.Mean(losses)
 	return map[string]float64{"eval_loss": loss, "perplexity": math.Exp(loss)}, nil

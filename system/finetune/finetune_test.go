@@ -25,7 +25,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// models are one of each family.
+// models has a model of each family.
 var models = map[string]hf.Causal{
 	"llama": hf.Llama{Vocab: 300, D: 32, Layers: 2, FF: 48, Heads: 4, KVHeads: 2, HeadSize: 8, MaxPositions: 64, Rope: hf.Rope{Base: 10000, Kind: hf.RopeDefault}, Activation: "silu", Eps: 1e-6, InitStd: .1},
 	"qwen3": hf.Llama{Vocab: 300, D: 32, Layers: 1, FF: 48, Heads: 4, KVHeads: 2, HeadSize: 16, MaxPositions: 64, Rope: hf.Rope{Base: 10000, Kind: hf.RopeDefault}, Activation: "silu", Eps: 1e-6, InitStd: .1, QKNorm: true, Tied: true},
@@ -33,7 +33,7 @@ var models = map[string]hf.Causal{
 	"gpt2":  hf.GPT2{Vocab: 300, D: 32, Layers: 1, Heads: 4, FF: 64, MaxPositions: 64, Activation: "gelu_new", Eps: 1e-5, InitStd: .1, Dropout: .1},
 }
 
-// weights are the states of a program as a source of tensors.
+// weights makes the states of a program a source of tensors.
 type weights struct{ x *engine.Executable }
 
 func (w weights) Tensors() (out []safetensors.Info) {
@@ -48,7 +48,7 @@ func (w weights) Tensor(name string) (safetensors.Tensor, error) {
 	return safetensors.Tensor{Info: safetensors.Info{Name: name, DType: safetensors.F32, Shape: t.Type.Shape}, Data: t.Data}, err
 }
 
-// folder makes the folder of a model with random weights, a tokenizer and chatml.
+// folder makes a model folder with random weights, a tokenizer and chatml.
 func folder(t *testing.T, m hf.Causal) string {
 	t.Helper()
 	docs := func(yield func([]byte, error) bool) { yield([]byte("user assistant says red green blue"), nil) }
@@ -111,8 +111,8 @@ func load(t *testing.T, pairs ...string) *config.Config {
 	return c
 }
 
-// Adapters of every family and variant learn; what is generated, exported as an adapter
-// and merged is what was trained.
+// TestFineTune: adapters of every family and variant learn. Generating, exporting the adapter and merging it
+// all use what was trained.
 func TestFineTune(t *testing.T) {
 	for name, variant := range map[string]string{"llama": "rslora", "qwen3": "lora", "neox": "dora", "gpt2": "dora"} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// uses checks the ways out of a checkpoint against each other.
+// uses compares the ways to use a checkpoint with each other.
 func uses(t *testing.T, c *config.Config, base, dir string) {
 	t.Helper()
 	adapter, merged := filepath.Join(t.TempDir(), "adapter"), filepath.Join(t.TempDir(), "merged")
@@ -256,7 +256,7 @@ func uses(t *testing.T, c *config.Config, base, dir string) {
 	if _, err := g.Generate(t.Context(), "say red 1", 3, inference.Sampling{}, &text); err != nil {
 		t.Fatal(err)
 	}
-	// Other weights under the same name are not those that were adapted.
+	// Other weights under the same name are not the ones that were adapted.
 	path := filepath.Join(base, "model.safetensors")
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -271,8 +271,8 @@ func uses(t *testing.T, c *config.Config, base, dir string) {
 	}
 }
 
-// Rows hold whole conversations, answers alone count, and each label is the next token
-// of its own conversation.
+// TestRows: rows hold whole conversations, only answers count, and each label is the next token of its own
+// conversation.
 func TestRows(t *testing.T) {
 	c := load(t, "model.folder", folder(t, models["gpt2"]), "data.source", talks(t), "data.seq_len", "40", "data.held_out_fraction", "0")
 	p, err := prepare(t.Context(), c, t.Logf)
@@ -325,7 +325,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Packing loses nothing and is never far from full.
+// TestPack: packing loses nothing and leaves little room.
 func TestPack(t *testing.T) {
 	x := &rows{length: 10}
 	for i := range 50 {

@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// language is the model of a checkpoint. A prompt is what a user says.
+// language returns the model of a checkpoint. It treats a prompt as the message of a user.
 func language(c *config.Config, dir string) (*inference.Language, error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
@@ -58,8 +58,7 @@ func openWeights(c *config.Config, dir string, base graph.DType) (system.Readabl
 	})
 }
 
-// export writes the adapters of a checkpoint in PEFT's layout; without adapters, the
-// model folder.
+// export writes the adapters of a checkpoint in PEFT's layout or, without adapters, the model folder.
 func export(c *config.Config, dir, to string) ([]string, error) {
 	lora, base := config.Of[system.LoRA](c), baseOf(c)
 	if len(lora.Targets) == 0 {
@@ -72,8 +71,8 @@ func export(c *config.Config, dir, to string) ([]string, error) {
 	return lora.ExportAdapter(dir, base, f, to)
 }
 
-// exportMerged writes a checkpoint as a model folder like the one that it came from. What
-// was trained on quantized weights is merged into the folder's own.
+// exportMerged writes a checkpoint as a model folder like the original one. Adapters trained on quantized
+// weights are merged into the original weights of the folder.
 func exportMerged(c *config.Config, dir, to string) (files []string, err error) {
 	folder := config.Of[Model](c).Folder
 	f, err := hf.ReadConfig(folder)

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// loader fits a loader of rows to the trainer.
+// loader adapts a loader of rows to the trainer.
 type loader struct {
 	l *data.ExampleLoader
 	x *rows
@@ -21,13 +21,13 @@ type loader struct {
 	folder, base string
 }
 
-// position is one of rows, on weights.
+// position is a position in the rows, together with the identity of the base weights.
 type position struct {
 	data.ExamplePosition
 	Base string `json:"base"`
 }
 
-// newLoader streams shuffled rows for ever.
+// newLoader streams shuffled rows endlessly.
 func newLoader(c *config.Config, x *rows, s system.Shape, base string) (*loader, error) {
 	l, err := data.NewExampleLoader(x, data.ExampleOptions{
 		MicroBatches: s.Accumulation, Buckets: []data.Bucket{{Rows: s.MicroBatch}}, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed,
@@ -36,7 +36,7 @@ func newLoader(c *config.Config, x *rows, s system.Shape, base string) (*loader,
 	return &loader{l, x, config.Of[Model](c).Folder, base}, err
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f *loader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *loader) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f *loader) Seek(at json.RawMessage) error {
 	var p position
 	if err := json.Unmarshal(at, &p); err != nil {
@@ -60,11 +60,11 @@ func (f *loader) Seek(at json.RawMessage) error {
 	return f.l.Seek(p.ExamplePosition)
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f *loader) Close() { f.l.Close() }
 
-// fill writes a micro-batch to the inputs of a program. Rows without an example have no
-// weights, and whatever they hold.
+// fill copies a micro-batch to the inputs of a program. Rows without an example have zero weights, so their
+// contents do not matter.
 func (x *rows) fill(b *data.ExampleBatch, in train.Inputs) error {
 	for f, field := range x.Fields() {
 		var err error
@@ -94,7 +94,7 @@ func put[T any](input func(name string) ([]T, error), name string, src []T) erro
 	return nil
 }
 
-// evaluation measures the loss of the answers, at most batches micro-batches of rows (0: all).
+// evaluation measures the loss of the answers, in at most batches micro-batches of size rows (0: all).
 func (x *rows) evaluation(size, batches int) train.Evaluator {
 	open := func() (*data.ExampleLoader, error) {
 		return data.NewExampleLoader(x, data.ExampleOptions{MicroBatches: 1, Buckets: []data.Bucket{{Rows: size}}, Shuffle: batches > 0, Seed: 1, Epochs: 1})
@@ -113,8 +113,8 @@ func (x *rows) evaluation(size, batches int) train.Evaluator {
 	}
 }
 
-// synthetic generates an input of a program with vocab tokens: rows of one conversation
-// whose tokens all count.
+// synthetic returns a generator of inputs for a program with vocab tokens: each row is one conversation whose
+// tokens all count.
 func synthetic(vocab int) func(rng *rand.Rand, name string, t engine.Tensor) bool {
 	fill := corpus.Synthetic(vocab)
 	return func(rng *rand.Rand, name string, t engine.Tensor) bool {

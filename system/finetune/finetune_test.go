@@ -325,7 +325,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestPack: packing loses nothing and leaves little room.
+// TestPack: packing loses nothing and needs at most one row more than the minimum.
 func TestPack(t *testing.T) {
 	x := &rows{length: 10}
 	for i := range 50 {

@@ -20,7 +20,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 			return openWeights(c, dir, config.Of[system.BaseWeights](c).DType())
 		},
 	}
-	// A model trained in bf16 computed with rounded weights, so they lose nothing when stored in bf16.
+	// A model trained in bf16 was trained with weights rounded in the same way.
 	if c.Training.MixedPrecision == "bf16" {
 		l.Store = graph.BF16
 	}

@@ -10,18 +10,16 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// A bagOfWords is the baseline: logistic regression with an L2 penalty on the
-// presence of words and of pairs of neighboring words, the model that a text
-// classifier must beat to be worth its cost (Wang and Manning 2012).
+// bagOfWords is the baseline: logistic regression with an L2 penalty on the presence of words and of pairs of
+// neighboring words. A text classifier must beat it to be worth its cost (Wang and Manning 2012).
 type bagOfWords struct {
 	features map[string]int32
-	weights  []float64 // the last is the bias, which is not penalized
-	// Penalty is that of the grid with the best F1 on the validation texts: the
-	// baseline gets every advantage.
+	weights  []float64 // the last one is the bias, which is not penalized
+	// Penalty is the one in the grid with the best F1 on the validation texts, which favors the baseline.
 	Penalty float64
 }
 
-// words are a text's words and single punctuation marks, without case.
+// words returns the words and single punctuation marks of a text, in lower case.
 func words(text string) []string {
 	var out []string
 	start := -1
@@ -44,7 +42,7 @@ func words(text string) []string {
 	return out
 }
 
-// grams are the words of a text and the pairs of neighbors.
+// grams returns the words of a text and its pairs of neighboring words.
 func grams(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		last := ""
@@ -57,7 +55,7 @@ func grams(text string) iter.Seq[string] {
 	}
 }
 
-// bag lists the features of a text, each once; learn adds unknown ones.
+// bag returns the distinct features of a text; learn adds unknown ones to the vocabulary.
 func (w *bagOfWords) bag(text string, learn bool) []int32 {
 	var out []int32
 	add := func(feature string) {
@@ -78,7 +76,7 @@ func (w *bagOfWords) bag(text string, learn bool) []int32 {
 	return slices.Compact(out)
 }
 
-// margin is the log odds of a bag.
+// margin returns the log odds of a bag.
 func (w *bagOfWords) margin(bag []int32) float64 {
 	m := w.weights[len(w.weights)-1]
 	for _, f := range bag {
@@ -87,8 +85,8 @@ func (w *bagOfWords) margin(bag []int32) float64 {
 	return m
 }
 
-// trainBagOfWords fits the baseline on the training texts with the weights of
-// the classes, for each penalty of a grid, and keeps the best.
+// trainBagOfWords fits the baseline to the training texts with the class weights, for each penalty of a grid,
+// and keeps the best fit.
 func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWords {
 	w := &bagOfWords{features: map[string]int32{}}
 	bags := make([][]int32, len(samples))
@@ -97,7 +95,7 @@ func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWor
 	}
 	w.weights = make([]float64, len(w.features)+1)
 	best, bestF1 := bagOfWords{}, -1.0
-	for _, penalty := range []float64{4, 1, 0.25, 1. / 16} { // each starts from the one before
+	for _, penalty := range []float64{4, 1, 0.25, 1. / 16} { // each fit starts from the previous one
 		w.fit(bags, samples, weights, penalty)
 		s := w.score(valid)
 		if f1 := metric.Count(s.Margins, s.Positive, 0).F1(); f1 > bestF1 {
@@ -108,7 +106,7 @@ func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWor
 	return &best
 }
 
-// score is the baseline's scores of texts.
+// score returns the baseline's scores of texts.
 func (w *bagOfWords) score(samples []sample) *predictions {
 	s := &predictions{}
 	for i, x := range samples {

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// The minimum of a badly scaled quadratic is found.
+// TestMinimize: minimize finds the minimum of a badly scaled quadratic.
 func TestMinimize(t *testing.T) {
 	x := []float64{5, -3, 8, 1}
 	scales := []float64{1, 100, 0.01, 10}
@@ -28,7 +28,7 @@ func TestMinimize(t *testing.T) {
 	}
 }
 
-// The fit is at the minimum: the gradient by finite differences is zero there.
+// TestBagOfWordsIsFitted: the fit is at the minimum, so the gradient by finite differences is zero there.
 func TestBagOfWordsIsFitted(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var samples []sample
@@ -77,7 +77,7 @@ func TestBagOfWordsIsFitted(t *testing.T) {
 	}
 }
 
-// The baseline learns from words, and from pairs where single words are uninformative.
+// TestBagOfWordsLearns: the baseline learns from words, and from pairs where single words are uninformative.
 func TestBagOfWordsLearns(t *testing.T) {
 	var samples []sample
 	for range 20 {

@@ -18,11 +18,11 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// Classifier decides on texts with the weights of a checkpoint, in float32. It
-// is for one goroutine; Encode may be called by many.
+// Classifier classifies texts with the weights of a checkpoint, in float32. It is for one goroutine, except
+// for Encode, which may be called concurrently.
 type Classifier struct {
 	DecisionRule DecisionRule
-	// Update is that of the weights.
+	// Update is the update of the weights.
 	Update  int64
 	config  *config.Config
 	encoder *textEncoder
@@ -30,15 +30,14 @@ type Classifier struct {
 	lengths []int
 }
 
-// batchRows are the rows of the compiled shapes, ascending: one text alone
-// does not pay for sixteen.
+// batchRows lists the numbers of rows of the compiled shapes, ascending, so that a single text does not cost
+// as much as sixteen.
 var batchRows = [...]int{1, 4, 16}
 
-// LoadClassifier compiles the model of a checkpoint folder for the lengths
-// that it was trained with and loads its weights. The decision rule is that of the
-// run around the folder, if it is for the same weights, or that of an evaluation
-// of this checkpoint; else logits are taken as they are and a probability of a
-// half flags.
+// LoadClassifier compiles the model of a checkpoint folder for the lengths that it was trained with, and
+// loads its weights. It takes the decision rule from the run around the folder, if the rule is for the same
+// weights, or from an evaluation of this checkpoint. Otherwise logits are used uncalibrated, with a threshold
+// of one half.
 func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classifier, err error) {
 	tok, err := token.LoadFolder(dir)
 	if err != nil {
@@ -48,7 +47,7 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 	if k.encoder, err = newTextEncoder(tok, c); err != nil {
 		return nil, err
 	}
-	ck, err := checkpoint.Load(dir) // verified, and pinned while it is used
+	ck, err := checkpoint.Load(dir) // verified, and pinned while it is in use
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +69,7 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 // Decided reports whether a threshold was chosen for these weights.
 func (k *Classifier) Decided() bool { return k.DecisionRule.Update == k.Update && k.Update > 0 }
 
-// Remark warns where no threshold was chosen for these weights.
+// Remark returns a warning if no threshold was chosen for these weights.
 func (k *Classifier) Remark() string {
 	if k.Decided() {
 		return ""
@@ -109,14 +108,14 @@ func (k *Classifier) load(dir string, on engine.Backend) error {
 // Close frees the model.
 func (k *Classifier) Close() error { return k.runner.Close() }
 
-// Encoded is a text as the model takes it.
+// Encoded is a text encoded for the model.
 type Encoded struct {
 	in modelInput
-	// Cut means that the text was longer than the model takes.
+	// Cut means that the text was longer than the model accepts.
 	Cut bool
 }
 
-// Encode makes the input of a text.
+// Encode encodes a text.
 func (k *Classifier) Encode(text string) (e *Encoded, err error) {
 	defer token.Catch(&err)
 	e = &Encoded{}
@@ -125,14 +124,14 @@ func (k *Classifier) Encode(text string) (e *Encoded, err error) {
 	return e, nil
 }
 
-// bucket is the smallest length that fits the text.
+// bucket returns the smallest length that fits the text.
 func (k *Classifier) bucket(e *Encoded) int {
 	i, _ := slices.BinarySearch(k.lengths, len(e.in.ids))
 	return k.lengths[i]
 }
 
-// Probabilities are the calibrated probabilities that texts are to be flagged.
-// Texts of similar length are computed together.
+// Probabilities returns the calibrated probabilities that texts are to be flagged. It computes texts of
+// similar length together.
 func (k *Classifier) Probabilities(ctx context.Context, texts []*Encoded) ([]float64, error) {
 	order := make([]int, len(texts))
 	for i := range order {
@@ -210,7 +209,7 @@ func (k *Classifier) run(texts []*Encoded, numbers []int, length int, out []floa
 	return nil
 }
 
-// rowsOf fills the rows of an input, what is left with zeros.
+// rowsOf fills the rows of an input, and the remaining ones with zeros.
 func rowsOf[T any](input func(name string) ([]T, error), name string, rows int, numbers []int, of func(number int) []T) error {
 	dst, err := input(name)
 	if err != nil {
@@ -224,7 +223,7 @@ func rowsOf[T any](input func(name string) ([]T, error), name string, rows int, 
 	return nil
 }
 
-// Label names what a probability means at a threshold.
+// Label returns the class of a probability at a threshold.
 func (k *Classifier) Label(probability, threshold float64) string {
 	if probability >= threshold {
 		return k.DecisionRule.Positive

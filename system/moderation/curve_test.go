@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// golden opens a file that tools/goldens/moderation.py wrote.
+// golden opens a file written by tools/goldens/moderation.py.
 func golden(t *testing.T, name string) *safetensors.File {
 	t.Helper()
 	f, err := safetensors.Open(filepath.Join("testdata", "curve", name))
@@ -43,8 +43,8 @@ func ints(t *testing.T, f *safetensors.File, name string) []int32 {
 	return engine.Tensor{Data: append([]byte(nil), x.Data...)}.I32()
 }
 
-// The logits of a model folder and the losses of thirty updates from it, in
-// two buckets with class weights and accumulation, are those of transformers.
+// TestCurve: the logits of a model folder and the losses of thirty updates from it, in two buckets with class
+// weights and accumulation, match those of transformers.
 func TestCurve(t *testing.T) {
 	const updates, rows = 30, 4
 	lengths := [...]int{16, 8}
@@ -150,6 +150,6 @@ func envOf(t *testing.T) system.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = run.Close() }) // nothing to lose
+	t.Cleanup(func() { _ = run.Close() }) // there is nothing to lose
 	return system.Env{Dir: run, Cache: t.TempDir(), Log: t.Logf}
 }

@@ -32,7 +32,7 @@ func mustRead(t *testing.T, pairs ...string) *splits {
 	return s
 }
 
-// The same texts in the layouts that people have.
+// TestFormats reads the same texts in the usual layouts.
 func TestFormats(t *testing.T) {
 	valid := file(t, "valid.csv", "text,label\nv1,0\nv2,1\n")
 	for name, pairs := range map[string][]string{
@@ -61,7 +61,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What cannot be learned from is refused with its place.
+// TestReadErrors: data that cannot be learned from is rejected with its position.
 func TestReadErrors(t *testing.T) {
 	valid := file(t, "valid.csv", "text,label\nv1,0\nv2,1\n")
 	for want, text := range map[string]string{
@@ -79,7 +79,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// The keys of the section "data" for records apply here as in other systems.
+// TestRecordKeys: the keys of the section "data" for records work as in other systems.
 func TestRecordKeys(t *testing.T) {
 	torn := file(t, "torn.csv", "text,label\nf\xffne,0\nbad\xfe\xff,1\nv1,0\nv2,1\n")
 	valid := file(t, "valid.csv", "text,label\nv3,0\nv4,1\n")
@@ -106,7 +106,7 @@ func TestRecordKeys(t *testing.T) {
 	}
 }
 
-// With data.split_by folder the files of a folder stay on one side.
+// TestSplitByFolder: with data.split_by folder, the files of a folder stay on one side.
 func TestSplitByFolder(t *testing.T) {
 	root := t.TempDir()
 	for d := range 40 {
@@ -134,8 +134,8 @@ func TestSplitByFolder(t *testing.T) {
 	}
 }
 
-// Splits that are cut depend on the texts and the seed, keep repeats together and
-// have about the configured size.
+// TestCut: splits that are cut depend on the texts and the seed, keep repeats together and have about the
+// configured size.
 func TestCut(t *testing.T) {
 	source := comments(t, "all.csv", 2000, 3)
 	s := mustRead(t, "data.source", source, "data.held_out_fraction", "0.2", "data.test_fraction", "0.1")
@@ -162,8 +162,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Texts in two splits are found whatever their case and spaces, reported, and not
-// trained on.
+// TestDuplicates: texts in two splits are found whatever their case and spaces, reported, and not trained on.
 func TestDuplicates(t *testing.T) {
 	train := file(t, "train.csv", "text,label\nHello  World,0\nbuy now,1\nbuy now,1\nfine,0\nunsure,0\nunsure,1\nlast,1\n")
 	valid := file(t, "valid.csv", "text,label\nhello world,0\nnew,1\n")
@@ -186,7 +185,7 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// Both classes weigh the same in all, and the mean weight is 1.
+// TestClassWeights: both classes have the same total weight, and the mean weight is 1.
 func TestClassWeights(t *testing.T) {
 	samples := make([]sample, 10)
 	samples[3].positive, samples[5].positive = true, true
@@ -197,7 +196,7 @@ func TestClassWeights(t *testing.T) {
 	if w := classWeights(settings(t, "data.source", "x", "decision.class_weights", "none"), samples); w != [labels]float64{1, 1} {
 		t.Errorf("without weights they are %v", w)
 	}
-	// The guide's counts.
+	// These are the counts of the guide.
 	guide := make([]sample, 24048)
 	for i := range 4162 {
 		guide[i].positive = true
@@ -207,7 +206,7 @@ func TestClassWeights(t *testing.T) {
 	}
 }
 
-// The doc comments of the Go tree are a task with both classes.
+// TestDocComments: the doc comments of the Go tree are a task with both classes.
 func TestDocComments(t *testing.T) {
 	s, err := docComments(context.Background(), t.Logf)
 	if err != nil {
@@ -222,8 +221,7 @@ func TestDocComments(t *testing.T) {
 	}
 }
 
-// A long text is cut after its marker, and markers that are written in a text
-// stay text.
+// TestEncode: a long text is cut but keeps its markers, and markers written in a text are treated as text.
 func TestEncode(t *testing.T) {
 	tok, err := token.Bytes(ownMarkers...)
 	if err != nil {
@@ -258,7 +256,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// The words and pairs of the wide table: each once, padded.
+// TestWideInput: the wide table gets each word and pair once, with padding.
 func TestWideInput(t *testing.T) {
 	if got := slices.Collect(grams("No, no NO")); !slices.Equal(got, []string{"no", ",", "no ,", "no", ", no", "no", "no no"}) {
 		t.Errorf("words and pairs %q", got)
@@ -273,7 +271,7 @@ func TestWideInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	var in modelInput
-	for _, text := range []string{"a much longer text that came before", "No, no NO"} { // buffers are reused
+	for _, text := range []string{"a much longer text that came before", "No, no NO"} { // because buffers are reused
 		in.set(e, config.Of[Model](c), text)
 	}
 	n := 0.0

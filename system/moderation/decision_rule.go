@@ -16,26 +16,24 @@ import (
 // DecisionFile is the name of a [DecisionRule] in a run directory.
 const DecisionFile = "decision.json"
 
-// DecisionRule says how a model's logits become a decision. It is chosen on the
-// validation texts.
+// DecisionRule says how to turn a model's logits into a decision. It is chosen on the validation texts.
 type DecisionRule struct {
-	// Update is that of the weights that it was chosen for.
+	// Update is the update of the weights that the rule was chosen for.
 	Update int64 `json:"update"`
 	// Temperature divides the difference of the logits: p = sigmoid(margin / Temperature).
 	Temperature float64 `json:"temperature"`
-	// Threshold is the probability from which a text is flagged.
+	// Threshold is the lowest probability that flags a text.
 	Threshold float64 `json:"threshold"`
-	// Precision is what the threshold had to reach on the validation texts (0:
-	// it was to have the best F1), and Reached whether any threshold did; else
-	// it is the one with the best F1.
+	// Precision is the target that the threshold had to reach on the validation texts, and Reached reports
+	// whether any threshold did. Otherwise, and if Precision is 0, the threshold is the one with the best F1.
 	Precision float64 `json:"precision_target"`
 	Reached   bool    `json:"precision_target_reached"`
-	// The names of the classes.
+	// Positive and Negative are the names of the classes.
 	Positive string `json:"positive_name"`
 	Negative string `json:"negative_name"`
 }
 
-// undecided is the decision rule where none was chosen: the logits as they are, at a half.
+// undecided returns the decision rule if none was chosen: uncalibrated logits, with a threshold of one half.
 func undecided(c *config.Config) DecisionRule {
 	d := config.Of[Data](c)
 	return DecisionRule{Temperature: 1, Threshold: 0.5, Positive: d.Name, Negative: d.Other}
@@ -59,8 +57,8 @@ func decide(c *config.Config, update int64, valid *predictions) (DecisionRule, e
 	if !ok {
 		return v, fmt.Errorf("no validation text was evaluated")
 	}
-	// Half-way to the next lower score: what the validation texts say is the
-	// same, and rounding in the last bit decides nothing.
+	// Half-way to the next lower score, validation texts are classified alike, but rounding in the last bit
+	// cannot change a decision.
 	v.Threshold = at.Threshold
 	for _, s := range r.Steps() {
 		if s.Threshold < at.Threshold {
@@ -74,7 +72,7 @@ func decide(c *config.Config, update int64, valid *predictions) (DecisionRule, e
 // save writes the decision rule to a run directory.
 func (v *DecisionRule) save(dir *rundir.Dir) error { return dir.ReplaceJSON(DecisionFile, v) }
 
-// ReadDecisionRule is the decision rule in a run directory; ok is false if there is none.
+// ReadDecisionRule returns the decision rule in a run directory; ok is false if there is none.
 func ReadDecisionRule(dir string) (v DecisionRule, ok bool, err error) {
 	path := filepath.Join(dir, DecisionFile)
 	raw, err := regular.Read(path, regular.Text)

@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// draw makes scores whose positives are higher.
+// draw makes scores that are higher for positives.
 func draw(n int) *predictions {
 	rng := rand.New(rand.NewPCG(2, 3))
 	s := &predictions{}
@@ -29,8 +29,8 @@ func draw(n int) *predictions {
 	return s
 }
 
-// The threshold reaches the required precision with the highest recall that does,
-// and reports when none can.
+// TestDecide: the threshold is the one of highest recall that reaches the required precision, and it is
+// reported if there is none.
 func TestDecide(t *testing.T) {
 	s := draw(800)
 	for _, target := range []string{"0.8", "0.95", "0"} {
@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 		case v.Precision == 0 && c.F1() != best:
 			t.Errorf("for the best F1: %v, there is %v", c.F1(), best)
 		}
-		// The last bit of a probability decides nothing.
+		// The last bit of a probability does not change a decision.
 		for i := range probs {
 			probs[i] *= 1 + 1e-12
 		}
@@ -97,8 +97,8 @@ func TestReadDecisionRule(t *testing.T) {
 	}
 }
 
-// A run learns, beats flagging everything, and leaves a decision rule, a report for
-// programs and one for people, all of the same weights.
+// TestReport: a run learns, beats flagging everything, and writes a decision rule, a report as data and one
+// as a page, all for the same weights.
 func TestReport(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 600, 1), "data.validation", comments(t, "valid.csv", 200, 2), "data.test", comments(t, "test.csv", 200, 3))...)
 	p.trained(t, 60)

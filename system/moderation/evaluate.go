@@ -10,16 +10,16 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// predictions are a model's outputs for labeled texts.
+// predictions holds a model's outputs for labeled texts.
 type predictions struct {
-	// Margins are the logit of flagging minus that of letting through.
+	// Margins are the logit of flagging minus the logit of letting through.
 	Margins  []float64
 	Positive []bool
-	// Index of each text in its split.
+	// Index is the position of each text in its split.
 	Index []int
 }
 
-// evaluation scores x, at most batches micro-batches (0: all).
+// evaluation scores x in at most batches micro-batches (0: all).
 func (x *examples) evaluation(batches int) *train.Evaluation[predictions] {
 	open := func() (*data.ExampleLoader, error) {
 		return data.NewExampleLoader(x, data.ExampleOptions{MicroBatches: 1, Buckets: x.buckets, Shuffle: batches > 0, Seed: 1, Epochs: 1})
@@ -39,7 +39,7 @@ func (x *examples) evaluation(batches int) *train.Evaluation[predictions] {
 	}
 }
 
-// read is the program's output for a micro-batch.
+// read returns the program's output for a micro-batch.
 func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s predictions, err error) {
 	logits, err := out.F32(outputLogits)
 	if err != nil {
@@ -56,7 +56,7 @@ func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s predictions,
 	return s, nil
 }
 
-// joined are micro-batches as one.
+// joined concatenates the predictions of micro-batches.
 func joined(parts []predictions) *predictions {
 	s := &predictions{}
 	for _, p := range parts {
@@ -74,7 +74,7 @@ func score(ctx context.Context, r *engine.Executable, x *examples) (*predictions
 	return joined(found.List()), nil
 }
 
-// probabilities of flagging, the margins divided by a temperature.
+// probabilities returns the probabilities of flagging: the sigmoid of the margins divided by a temperature.
 func (s *predictions) probabilities(temperature float64) []float64 {
 	p := make([]float64, len(s.Margins))
 	for i, m := range s.Margins {
@@ -83,7 +83,7 @@ func (s *predictions) probabilities(temperature float64) []float64 {
 	return p
 }
 
-// metrics are the figures of an evaluation, at a probability of a half.
+// metrics returns the metrics of an evaluation, at a threshold of one half.
 func (s *predictions) metrics() (map[string]float64, error) {
 	p := s.probabilities(1)
 	r, err := metric.Rank(p, s.Positive)
@@ -94,7 +94,7 @@ func (s *predictions) metrics() (map[string]float64, error) {
 	m := map[string]float64{
 		"eval_loss": metric.LogLoss(s.Margins, s.Positive), "accuracy": c.Accuracy(), "precision": c.Precision(), "recall": c.Recall(), "f1": c.F1(),
 	}
-	// A part of the validation texts may have one class only.
+	// A part of the validation texts may have a single class.
 	for name, v := range map[string]float64{"roc_auc": r.ROCAUC(), "pr_auc": r.AveragePrecision()} {
 		if !math.IsNaN(v) {
 			m[name] = v

@@ -10,29 +10,29 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// The first fields of an example, by number; more follow with model.pooling
-// mean and with model.wide_rows.
+// These are the first fields of an example, by number. More follow with model.pooling mean and with
+// model.wide_rows.
 const (
 	fieldIDs = iota
 	fieldLens
 	fieldLabels
 )
 
-// examples are the texts of a split as the model takes them.
+// examples holds the texts of a split, encoded for the model.
 type examples struct {
 	*data.Table
 	samples []sample
 	lengths data.Lengths
-	cut     int // texts longer than data.seq_len
+	cut     int // number of texts longer than data.seq_len
 	buckets []data.Bucket
 }
 
-// encode tokenizes samples. weights are those of the two classes in the loss.
+// encode tokenizes samples. weights are the weights of the two classes in the loss.
 func encode(c *config.Config, e *textEncoder, samples []sample, rows int, weights [labels]float64) (x *examples, err error) {
 	defer token.Catch(&err)
 	fields := []data.Field{
 		fieldIDs:    {Name: inputIDs, Shape: []int{-1}, Pad: e.pad},
-		fieldLens:   {Name: inputLens, Pad: 1}, // a row without an example must see something
+		fieldLens:   {Name: inputLens, Pad: 1}, // padded with 1, because a row without an example must attend to something
 		fieldLabels: {Name: inputLabels},
 	}
 	m := config.Of[Model](c)
@@ -72,7 +72,7 @@ func encode(c *config.Config, e *textEncoder, samples []sample, rows int, weight
 	return x, nil
 }
 
-// class is the number of a label.
+// class returns the number of a label.
 func class(positive bool) int {
 	if positive {
 		return 1
@@ -80,8 +80,8 @@ func class(positive bool) int {
 	return 0
 }
 
-// classWeights are n/(2 n_class) of the training texts: both classes weigh the
-// same in all, and the mean weight is 1.
+// classWeights returns n/(2 n_class) of the training texts, which gives both classes the same total weight,
+// and a mean weight of 1.
 func classWeights(c *config.Config, samples []sample) [labels]float64 {
 	if config.Of[Decision](c).ClassWeights == "none" {
 		return [labels]float64{1, 1}
@@ -90,7 +90,7 @@ func classWeights(c *config.Config, samples []sample) [labels]float64 {
 	return [labels]float64{n / (labels * (n - p)), n / (labels * p)}
 }
 
-// padding is the share of padding in the micro-batches of x.
+// padding returns the share of padding in the micro-batches of x.
 func (x *examples) padding() float64 {
 	var lengths []int
 	for _, b := range x.buckets {
@@ -99,13 +99,13 @@ func (x *examples) padding() float64 {
 	return x.lengths.PaddingShare(lengths)
 }
 
-// dataLoader fits a loader of examples to the trainer.
+// dataLoader adapts a loader of examples to the trainer.
 type dataLoader struct {
 	l *data.ExampleLoader
 	x *examples
 }
 
-// newFeed streams shuffled micro-batches for ever.
+// newDataLoader streams shuffled micro-batches endlessly.
 func newDataLoader(c *config.Config, x *examples, accumulation int) (*dataLoader, error) {
 	l, err := data.NewExampleLoader(x, data.ExampleOptions{
 		MicroBatches: accumulation, Buckets: x.buckets, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers, Depth: c.Data.Prefetch,
@@ -113,7 +113,7 @@ func newDataLoader(c *config.Config, x *examples, accumulation int) (*dataLoader
 	return &dataLoader{l, x}, err
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f *dataLoader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *dataLoader) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f *dataLoader) Seek(position json.RawMessage) error {
 	var c data.ExamplePosition
 	if err := json.Unmarshal(position, &c); err != nil {
@@ -138,10 +138,10 @@ func (f *dataLoader) Seek(position json.RawMessage) error {
 	return f.l.Seek(c)
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f *dataLoader) Close() { f.l.Close() }
 
-// fill writes a micro-batch to the inputs of its bucket.
+// fill copies a micro-batch to the inputs of its bucket.
 func (x *examples) fill(b *data.ExampleBatch, in train.Inputs) error {
 	v := variant(x.buckets[b.Bucket].Length)
 	for f, field := range x.Fields() {

@@ -11,9 +11,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// export writes a checkpoint as a model folder that transformers loads as
-// BertForSequenceClassification or RobertaForSequenceClassification; the adapters of one that
-// has some, in PEFT's layout.
+// export writes a checkpoint as a model folder that transformers loads as BertForSequenceClassification or
+// RobertaForSequenceClassification. If the checkpoint has adapters, it writes only them, in PEFT's layout.
 func export(c *config.Config, dir, to string) ([]string, error) {
 	lora := config.Of[system.LoRA](c)
 	if len(lora.Targets) == 0 {
@@ -25,7 +24,7 @@ func export(c *config.Config, dir, to string) ([]string, error) {
 	return lora.ExportAdapter(dir, baseOf(c), &hf.Config{Model: bert(c), Head: hf.HeadClassifier}, to)
 }
 
-// exportable refuses parts that transformers' classifiers do not have: a folder would compute
+// exportable rejects models with parts that transformers' classifiers lack, because the folder would compute
 // something else.
 func exportable(c *config.Config) error {
 	switch m := config.Of[Model](c); {
@@ -63,7 +62,7 @@ func exportMerged(c *config.Config, dir, to string) (files []string, err error) 
 	return hf.Export(to, &model, w, hf.ExportOptions{TokenizerFrom: dir})
 }
 
-// openWeights opens the weights of a checkpoint; those that adapters belong to were frozen as base.
+// openWeights opens the weights of a checkpoint. base is the format of frozen weights below adapters.
 func openWeights(c *config.Config, dir string, base graph.DType) (system.ReadableWeights, error) {
 	return config.Of[system.LoRA](c).OpenWeights(dir, baseOf(c), base, func(b *graph.Builder) {
 		newNet(c).logits(b, "", 1, 1, false)

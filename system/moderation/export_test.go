@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// An exported folder can be started from, and gives a text the same logits.
+// TestExport: a run can start from an exported folder, which gives a text the same logits.
 func TestExport(t *testing.T) {
 	source := comments(t, "train.csv", 200, 1)
 	for _, architecture := range []string{"bert", "roberta"} {

@@ -12,13 +12,12 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// leastComment is the length in bytes below which a doc comment is too short to
-// tell where it is from.
+// leastComment is the length in bytes below which a doc comment is too short to reveal its package.
 const leastComment = 20
 
-// docComments are the doc comments of the Go standard library as a task of
-// moderation that every machine with Go can do: those of packages below crypto
-// and net are to be flagged. About one in five is, as in comments of people.
+// docComments turns the doc comments of the Go standard library into a moderation task available on every
+// machine with Go: comments in packages below crypto and net are to be flagged. About one in five is, as with
+// comments by people.
 func docComments(ctx context.Context, log func(string, ...any)) ([]sample, error) {
 	tree, err := data.OpenGoTree(data.GoTreeOptions{})
 	if err != nil {
@@ -36,7 +35,7 @@ func docComments(ctx context.Context, log func(string, ...any)) ([]sample, error
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, doc.ID, doc.Text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			unread++ // a tree newer than this program may have syntax that it does not know
+			unread++ // a newer tree may have syntax unknown to this program
 			continue
 		}
 		dir := path.Dir(doc.ID)

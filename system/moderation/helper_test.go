@@ -20,8 +20,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// settings are a configuration from "key", "value" pairs; the key "preset" names
-// one to start from.
+// settings returns a configuration given by "key", "value" pairs. The key "preset" names a preset to start
+// from.
 func settings(t testing.TB, pairs ...string) *config.Config {
 	t.Helper()
 	c, err := load(pairs)
@@ -43,7 +43,7 @@ func load(pairs []string) (*config.Config, error) {
 	return config.Load(s)
 }
 
-// small are the settings of a model that trains in a moment.
+// small returns the settings of a model that trains in a moment.
 func small(more ...string) []string {
 	return dedupe(append([]string{
 		"model.d_model", "32", "model.n_layers", "2", "model.n_heads", "2", "model.d_ff", "64", "model.max_seq_len", "48",
@@ -52,8 +52,8 @@ func small(more ...string) []string {
 	}, more...))
 }
 
-// comments writes a CSV file of n texts, a quarter of which is to be flagged
-// for words that give it away most of the time.
+// comments writes a CSV file of n texts. A quarter of them are to be flagged, for words that usually give
+// them away.
 func comments(t testing.TB, name string, n int, seed uint64) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -81,7 +81,7 @@ func comments(t testing.TB, name string, n int, seed uint64) string {
 	return path
 }
 
-// prepared is a system ready to train in a folder of its own.
+// prepared is a system ready to train in its own folder.
 type prepared struct {
 	c     *config.Config
 	model *system.Model
@@ -100,7 +100,7 @@ func prepareRun(t testing.TB, pairs ...string) *prepared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = run.Close() }) // nothing to lose
+	t.Cleanup(func() { _ = run.Close() }) // there is nothing to lose
 	p.run, err = open(context.Background(), p.c, p.model, system.Env{Dir: run, Cache: t.TempDir(), Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func prepareRun(t testing.TB, pairs ...string) *prepared {
 	return p
 }
 
-// arm compiles the training program and gives it its first weights.
+// arm compiles the training program and initializes its weights.
 func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable {
 	t.Helper()
 	s := p.model.Shape
@@ -133,7 +133,7 @@ func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable
 	return r
 }
 
-// job trains for so many updates.
+// job returns a job that trains for the given number of updates.
 func (p *prepared) job(r *engine.Executable, updates int64, watch func(train.Event)) *train.Job {
 	t := &p.c.Training
 	return &train.Job{
@@ -144,7 +144,7 @@ func (p *prepared) job(r *engine.Executable, updates int64, watch func(train.Eve
 	}
 }
 
-// losses trains and gives the loss of each update.
+// losses trains and returns the loss of each update.
 func (p *prepared) losses(t testing.TB, r *engine.Executable, updates int64) (loss []float64) {
 	t.Helper()
 	job := p.job(r, updates, func(e train.Event) {
@@ -158,8 +158,7 @@ func (p *prepared) losses(t testing.TB, r *engine.Executable, updates int64) (lo
 	return loss
 }
 
-// trained trains the small model, reports, and gives the folder of the
-// checkpoint reported on.
+// trained trains the small model, writes the report, and returns the folder of the reported checkpoint.
 func (p *prepared) trained(t testing.TB, updates int64) (dir string) {
 	t.Helper()
 	r := p.arm(t, engine.CompileOptions{})

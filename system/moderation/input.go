@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// gramsPerToken is how many words and word pairs a text may have for each of
-// its tokens: a word of one token comes with the pair that it ends.
+// gramsPerToken is the maximum number of words and word pairs per token of a text. It is reached by a word of
+// one token, which also ends a pair.
 const gramsPerToken = 2
 
-// modelInput is a text as the model takes it.
+// modelInput is a text encoded for the model.
 type modelInput struct {
 	ids []int32
 	cut bool
 	// shares are the weights of the ids in their mean.
 	shares []float32
-	// grams are rows of the wide table, two for each id, and present what their
-	// scores are multiplied by: 1/sqrt(n) for n different ones, 0 for padding.
+	// grams are rows of the wide table, two for each id. Their scores are multiplied by present: 1/sqrt(n)
+	// for n different rows, 0 for padding.
 	grams   []int32
 	present []float32
 }
 
-// set makes the input of a text. What m does not use is left empty.
+// set encodes a text. It leaves parts that m does not use empty.
 func (in *modelInput) set(e *textEncoder, m *Model, text string) {
 	in.ids, in.cut = e.ids(in.ids[:0], text)
 	n := len(in.ids)
@@ -52,7 +52,7 @@ func (in *modelInput) set(e *textEncoder, m *Model, text string) {
 	}
 }
 
-// row is the row of a feature in a table.
+// row returns the row of a feature in a table.
 func row(feature string, rows int) int32 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(feature)) // a hash never fails to write

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// minimize walks x to a minimum of a smooth convex function, which returns its
-// value at a point and writes its gradient there: limited-memory BFGS with ten
-// pairs and a backtracking line search (Nocedal and Wright 2006, algorithms 7.5
-// and 3.1).
+// minimize moves x to a minimum of the smooth convex function f, which returns its value at a point and
+// writes its gradient there. The method is limited-memory BFGS with ten pairs and a backtracking line search
+// (Nocedal and Wright 2006, algorithms 7.5 and 3.1).
 func minimize(x []float64, f func(x, gradient []float64) float64) {
 	const pairs, rounds, small = 10, 200, 1e-4
 	n := len(x)
@@ -20,7 +19,7 @@ func minimize(x []float64, f func(x, gradient []float64) float64) {
 	var memory []pair
 	value := f(x, g)
 	for range rounds {
-		// p is minus the inverse Hessian's estimate times g.
+		// p is minus the estimated inverse Hessian times g.
 		for i := range p {
 			p[i] = -g[i]
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// shared is a file of real data, where a developer has it. These tests take
-// minutes: SNUG_LONG=1 runs them.
+// shared returns a file of real data, if the developer has it. SNUG_LONG=1 runs these tests, which take
+// minutes.
 func shared(t *testing.T, name string) string {
 	t.Helper()
 	if os.Getenv("SNUG_LONG") == "" {
@@ -34,7 +34,7 @@ func shared(t *testing.T, name string) string {
 	return path
 }
 
-// bestOf trains in bf16 and gives the evaluation with the best F1.
+// bestOf trains in bf16 and returns the evaluation with the best F1.
 func (p *prepared) bestOf(t *testing.T, updates int64) (best map[string]float64) {
 	t.Helper()
 	r := p.arm(t, engine.CompileOptions{ComputeDType: graph.BF16})
@@ -53,7 +53,7 @@ func (p *prepared) bestOf(t *testing.T, updates int64) (best map[string]float64)
 	return best
 }
 
-// scratch are the settings of a model that learns from a few thousand texts.
+// scratch returns the settings of a model that learns from a few thousand texts.
 func scratch(more ...string) []string {
 	return dedupe(append([]string{
 		"model.d_model", "128", "model.n_layers", "2", "model.n_heads", "4", "model.d_ff", "512", "model.pooling", "mean", "model.init_std", "0.06",
@@ -62,7 +62,7 @@ func scratch(more ...string) []string {
 	}, more...))
 }
 
-// baselineOf is the bag of words on the validation texts.
+// baselineOf evaluates the bag of words on the validation texts.
 func (p *prepared) baselineOf(t *testing.T) metric.Confusion {
 	t.Helper()
 	s, err := read(context.Background(), p.c, t.Logf)
@@ -74,8 +74,8 @@ func (p *prepared) baselineOf(t *testing.T) metric.Confusion {
 	return metric.Count(x.Margins, x.Positive, 0)
 }
 
-// SMS spam from nothing: F1 of at least 0.93 on the held-out messages, of
-// which none was trained on.
+// TestSMS learns SMS spam from scratch, to an F1 of at least 0.93 on held-out messages, none of which was
+// trained on.
 func TestSMS(t *testing.T) {
 	p := prepareRun(t, scratch("data.source", shared(t, "sms/train.csv"), "data.validation", shared(t, "sms/valid.csv"),
 		"model.max_seq_len", "192", "data.tokenizer.vocab_size", "4096", "training.eval_steps", "125", "model.dropout", "0.2")...)
@@ -87,8 +87,7 @@ func TestSMS(t *testing.T) {
 	}
 }
 
-// SST-2 from 6,920 sentences and nothing else: at least the accuracy of the
-// bag of words.
+// TestSST2 learns SST-2 from just 6,920 sentences, to at least the accuracy of the bag of words.
 func TestSST2(t *testing.T) {
 	p := prepareRun(t, scratch("data.source", shared(t, "sst2/train.tsv"), "data.validation", shared(t, "sst2/dev.tsv"),
 		"data.no_header", "true", "data.text_field", "1", "data.label_field", "2",
@@ -101,8 +100,8 @@ func TestSST2(t *testing.T) {
 	}
 }
 
-// SST-2 fine-tuned from a pre-trained model folder, given by SNUG_MINILM: the
-// accuracy of at least 0.88.
+// TestMiniLM fine-tunes the pre-trained model folder in SNUG_MINILM on SST-2, to an accuracy of at least
+// 0.88.
 func TestMiniLM(t *testing.T) {
 	folder := os.Getenv("SNUG_MINILM")
 	if folder == "" {
@@ -119,8 +118,8 @@ func TestMiniLM(t *testing.T) {
 	}
 }
 
-// Length buckets train the SMS texts at least 1.5 times as fast as padding to
-// the guide's 192.
+// TestBucketsAreFaster: length buckets train on the SMS texts at least 1.5 times as fast as padding to the
+// guide's 192.
 func TestBucketsAreFaster(t *testing.T) {
 	pairs := []string{"data.source", shared(t, "sms/train.csv"), "data.validation", shared(t, "sms/valid.csv"), "model.max_seq_len", "192",
 		"data.tokenizer.vocab_size", "4096", "training.eval_steps", "0"}
@@ -140,7 +139,7 @@ func TestBucketsAreFaster(t *testing.T) {
 		}
 		return float64(n) / took.Seconds()
 	}
-	// In turns, so that a busy machine weighs on both.
+	// In alternation, so that a busy machine slows down both.
 	var ratio []float64
 	for range 3 {
 		fixed, buckets := speed("data.buckets", "192"), speed()
@@ -152,8 +151,7 @@ func TestBucketsAreFaster(t *testing.T) {
 	}
 }
 
-// The quickstart's task, as its preset has it, beats its baselines on the test
-// comments.
+// TestQuickstart: the quickstart's preset beats its baselines on the test comments.
 func TestQuickstart(t *testing.T) {
 	if os.Getenv("SNUG_LONG") == "" {
 		t.Skip("SNUG_LONG=1 runs it")

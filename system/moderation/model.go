@@ -13,22 +13,22 @@ import (
 // labels is the number of classes: 0 is let through, 1 is flagged.
 const labels = 2
 
-// The inputs of the program. Each compiled shape has its own, see at.
+// These are the inputs of the program. Each compiled shape has its own; see at.
 const (
 	inputIDs     = "ids"     // I32 [B, T]
-	inputShares  = "shares"  // F32 [B, T]: 1/n at the n tokens of a text, for the mean
+	inputShares  = "shares"  // F32 [B, T]: 1/n for the n tokens of a text, for the mean
 	inputGrams   = "grams"   // I32 [B, 2T]: rows of the wide table
-	inputPresent = "present" // F32 [B, 2T]: what their scores are multiplied by
+	inputPresent = "present" // F32 [B, 2T]: factors of their scores
 	inputLens    = "lens"    // I32 [B]
 	inputLabels  = "labels"  // I32 [B]
 	inputWeights = "weights" // F32 [B]
 	outputLogits = "logits"  // F32 [B, 2]
 )
 
-// at is the name of an input of a compiled shape.
+// at returns the name of an input of a compiled shape.
 func at(input, variant string) string { return input + "@" + variant }
 
-// bert is the configured architecture.
+// bert returns the configured architecture.
 func bert(c *config.Config) hf.BERT {
 	m := config.Of[Model](c)
 	b := hf.BERT{
@@ -47,7 +47,7 @@ func bert(c *config.Config) hf.BERT {
 type net struct {
 	hf.BERT
 	mean bool
-	wide int // rows of the wide table
+	wide int // number of rows of the wide table
 }
 
 func newNet(c *config.Config) net {
@@ -55,7 +55,7 @@ func newNet(c *config.Config) net {
 	return net{bert(c), m.Pooling == "mean", m.WideRows}
 }
 
-// logits are those of a bucket's micro-batch: [rows, 2].
+// logits returns the logits of a bucket's micro-batch: [rows, 2].
 func (n net) logits(b *graph.Builder, variant string, rows, length int, training bool) *graph.Value {
 	in := hf.Input{
 		IDs:   b.Input(at(inputIDs, variant), graph.T(graph.I32, rows, length)),
@@ -74,11 +74,11 @@ func (n net) logits(b *graph.Builder, variant string, rows, length int, training
 	return y
 }
 
-// wideGroup are the weights of the wide table, for their learning rate.
+// wideGroup is the group of the wide table's weights, which has its own learning rate.
 const wideGroup = "wide"
 
-// wideLogits are the scores of the words and word pairs of each text, added up
-// (Cheng et al. 2016, "Wide & Deep Learning"): [rows, 2]. They start at 0.
+// wideLogits returns the sums of the scores of the words and word pairs of each text (Cheng et al. 2016,
+// "Wide & Deep Learning"): [rows, 2]. They start at 0.
 func (n net) wideLogits(b *graph.Builder, variant string, rows, length int) *graph.Value {
 	grams := b.Input(at(inputGrams, variant), graph.T(graph.I32, rows, gramsPerToken*length))
 	present := b.Input(at(inputPresent, variant), graph.T(graph.F32, rows, gramsPerToken*length))
@@ -90,7 +90,7 @@ func (n net) wideLogits(b *graph.Builder, variant string, rows, length int) *gra
 // wideTable is the name of the wide table in checkpoints.
 const wideTable = "wide.weight"
 
-// objective is the weighted cross-entropy of a micro-batch.
+// objective returns the weighted cross-entropy of a micro-batch.
 func (n net) objective(b *graph.Builder, mode engine.Mode, rows, length int) engine.Objective {
 	logits := n.logits(b, mode.Variant, rows, length, mode.Train)
 	var o engine.Objective
@@ -103,8 +103,7 @@ func (n net) objective(b *graph.Builder, mode engine.Mode, rows, length int) eng
 	return o
 }
 
-// least is what training on texts of so many tokens needs at the least; see
-// [plan.Least].
+// least returns the minimum that training on texts of length tokens needs; see [plan.Least].
 func (n net) least(length int) plan.Least {
 	tables, blocks := n.Sizes()
 	return plan.Least{
@@ -119,7 +118,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	return describeAs(c, *config.Of[system.BaseWeights](c))
 }
 
-// smaller are the formats of frozen weights with fewer bits than the configured one.
+// smaller returns changes to formats of frozen weights with fewer bits than the configured one.
 func smaller(c *config.Config) []system.Change {
 	return config.Of[system.LoRA](c).Smaller(*config.Of[system.BaseWeights](c), func(w system.BaseWeights) (*system.Model, error) {
 		return describeAs(c, w)
@@ -131,7 +130,7 @@ func describeAs(c *config.Config, base system.BaseWeights) (*system.Model, error
 	lengths := map[string]int{}
 	var variants []string
 	for _, l := range buckets(c) {
-		// The longest comes first: a plan's time is that of the first.
+		// The longest comes first, because a plan's time is that of the first.
 		variants = append([]string{variant(l)}, variants...)
 		lengths[variant(l)] = l
 	}

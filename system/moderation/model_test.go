@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// A text gets the same probability in every bucket that fits it and in any batch:
-// padding and the other rows of a micro-batch do not leak in.
+// TestPaddingAndCompany: a text gets the same probability in every bucket that fits it and in any batch.
+// Padding and the other rows of a micro-batch have no influence.
 func TestPaddingAndCompany(t *testing.T) {
 	for _, pairs := range [][]string{
 		{"model.pooling", "first"}, {"model.pooling", "mean", "model.wide_rows", "64"}, {"model.pooling", "first", "model.architecture", "bert"},
@@ -33,7 +33,7 @@ func TestPaddingAndCompany(t *testing.T) {
 			if slices.Max(alone)-slices.Min(alone) < 1e-4 {
 				t.Fatalf("the probabilities are all alike: %v", alone)
 			}
-			// With other texts: micro-batches of 4 and 16 rows.
+			// Other texts lead to micro-batches of 4 and 16 rows.
 			var many []string
 			for range 5 {
 				many = append(many, texts...)
@@ -43,7 +43,7 @@ func TestPaddingAndCompany(t *testing.T) {
 					t.Errorf("text %d in company has %v, alone %v", i%len(texts), got, want)
 				}
 			}
-			// Padded to 48 instead of 12 or 24.
+			// The text is padded to 48 instead of 12 or 24.
 			long := *short
 			long.lengths = []int{48}
 			for i, got := range probabilities(t, &long, texts...) {
@@ -68,7 +68,7 @@ func probabilities(t testing.TB, k *Classifier, texts ...string) []float64 {
 	return p
 }
 
-// The logits do not know the labels: they stay when labels and weights change.
+// TestLabelsAreNoInputs: the logits do not change when labels and weights change.
 func TestLabelsAreNoInputs(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 120, 1), "data.held_out_fraction", "0.2")...)
 	r := p.arm(t, engine.CompileOptions{})
@@ -114,7 +114,7 @@ func TestLabelsAreNoInputs(t *testing.T) {
 	}
 }
 
-// Every parameter gets a gradient, whatever the shape of the model.
+// TestGradientsReachEverything: every parameter gets a gradient, whatever the shape of the model.
 func TestGradientsReachEverything(t *testing.T) {
 	source := comments(t, "train.csv", 150, 1)
 	for _, pairs := range [][]string{
@@ -135,7 +135,7 @@ func TestGradientsReachEverything(t *testing.T) {
 	}
 }
 
-// How an update is cut in micro-batches does not change it: the loss is the
+// TestAccumulation: an update does not depend on how it is cut into micro-batches, because the loss is the
 // mean by class weight over the whole update.
 func TestAccumulation(t *testing.T) {
 	source := comments(t, "train.csv", 200, 2)
@@ -155,8 +155,8 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// Recomputation changes no bit, and 16-bit matmuls stay close, with length
-// buckets and accumulation.
+// TestRecomputeAndPrecision: with length buckets and accumulation, recomputation changes no bit, and 16-bit
+// matmuls stay close.
 func TestRecomputeAndPrecision(t *testing.T) {
 	source := comments(t, "train.csv", 200, 2)
 	curve := func(o engine.CompileOptions) []float64 {
@@ -179,7 +179,7 @@ func TestRecomputeAndPrecision(t *testing.T) {
 	}
 }
 
-// The plan of the guide's configuration counts the parameters of PhoBERT.
+// TestParameterCount: the plan of the guide's configuration has the parameter count of PhoBERT.
 func TestParameterCount(t *testing.T) {
 	c := settings(t, "model.architecture", "roberta", "model.d_model", "768", "model.n_layers", "12", "model.n_heads", "12", "model.d_ff", "3072",
 		"model.vocab_size", "64001", "model.max_seq_len", "256", "data.seq_len", "192", "data.buckets", "192", "data.tokenizer.vocab_size", "64001")
@@ -200,7 +200,7 @@ func TestParameterCount(t *testing.T) {
 	}
 }
 
-// Nonsensical settings are refused with the key.
+// TestCheck: nonsensical settings are rejected by key.
 func TestCheck(t *testing.T) {
 	for want, pairs := range map[string][]string{
 		"model.n_heads":             {"model.d_model", "30", "model.n_heads", "4"},
@@ -229,7 +229,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A model folder decides the sizes, and they are known without it afterwards.
+// TestFolder: a model folder determines the sizes, which are later known without it.
 func TestFolder(t *testing.T) {
 	c := settings(t, "model.folder", "testdata/curve/bert", "data.seq_len", "16")
 	m := c.Values()
@@ -247,7 +247,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// The ladder of buckets ends at the longest text and pads by less than half.
+// TestLadder: the ladder of buckets ends at the longest text and pads by less than half.
 func TestLadder(t *testing.T) {
 	if got, want := ladder(192), []int{16, 24, 32, 48, 64, 96, 128, 192}; !slices.Equal(got, want) {
 		t.Errorf("ladder(192) is %v, want %v", got, want)

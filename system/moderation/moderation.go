@@ -1,18 +1,16 @@
-// Package moderation is the system "moderation": texts are let through or
-// flagged by an encoder of BERT's or RoBERTa's shape (PhoBERT is one) with a
-// classification head, fine-tuned from a model folder or trained from nothing.
+// Package moderation is the system "moderation". It lets texts through or flags them, with an encoder of the
+// shape of BERT or RoBERTa (such as PhoBERT) and a classification head, fine-tuned from a model folder or
+// trained from scratch.
 //
-// It promises:
+// Its guarantees:
 //
-//   - Everything is fitted on the right split: class weights from the
-//     training texts, the threshold and the temperature from the validation
-//     texts, and the test texts are only ever reported on.
-//   - A text that is in two splits is found, reported, and (unless data.duplicates says
-//     otherwise) not trained on.
-//   - A text gets the same logits whatever it is batched with and however far
-//     it is padded.
-//   - The loss is the weighted mean over the whole update: accumulation, length
-//     buckets and half-filled micro-batches change nothing.
+//   - Everything is fitted on the right split: class weights on the training texts, the threshold and the
+//     temperature on the validation texts. The test texts are only reported on.
+//   - A text that is in two splits is found, reported, and (unless data.duplicates says otherwise) not trained
+//     on.
+//   - A text gets the same logits whatever it is batched with and however far it is padded.
+//   - The loss is the weighted mean over the whole update, so accumulation, length buckets and half-filled
+//     micro-batches do not change it.
 package moderation
 
 import (
@@ -53,7 +51,7 @@ type Model struct {
 	InitStd           float64 `key:"init_std" above:"0" help:"standard deviation of initial weights that no folder gives"`
 }
 
-// Data are the keys that the system adds to the section "data".
+// Data holds the keys that the system adds to the section "data".
 type Data struct {
 	Test       []string `key:"test" help:"files for the report only; empty: test_fraction of the source"`
 	TestShare  float64  `key:"test_fraction" min:"0" below:"1" help:"share held out for the test if no files are named"`
@@ -67,14 +65,14 @@ type Data struct {
 	Buckets    []int    `key:"buckets" min:"1" of:"positions" help:"lengths that micro-batches are padded to, each a compiled shape; empty: a ladder up to data.seq_len"`
 }
 
-// Decision are the keys of the section "decision".
+// Decision holds the keys of the section "decision".
 type Decision struct {
 	Precision    float64 `key:"precision" min:"0" max:"1" help:"precision on the validation texts that the threshold must reach; 0: the threshold with the best F1"`
 	ClassWeights string  `key:"class_weights" enum:"balanced,none" help:"balanced: n/(2 n_class) of the training texts"`
 	Baseline     bool    `key:"baseline" help:"also train a logistic regression on word and word-pair counts, as a baseline for the report"`
 }
 
-// System is the system as the command line knows it.
+// System defines the system for the command line.
 var System = system.System{
 	Config: config.System{
 		Name:     "moderation",
@@ -124,8 +122,8 @@ func sections() []config.Section {
 	}
 }
 
-// resolve makes the sizes of the model folder, or of the run, those of the configuration. With
-// adapters the head is trained as a whole, as PEFT does it, unless something else is chosen.
+// resolve copies the sizes of the model folder, or of the run, to the configuration. With adapters, the
+// default is to train the whole head, as PEFT does.
 func resolve(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	if !system.FollowRun(c, r, &m.Folder, sections, "dropout", "attention_dropout", "classifier_dropout", "wide_lr", "init_std") {
@@ -149,12 +147,12 @@ func missing(c *config.Config) error {
 	return system.MissingFiles(c, "data.source", c.Data.Source)
 }
 
-// baseOf is what training starts from; the head of a model folder may be another.
+// baseOf returns what training starts from. A model folder may have another head.
 func baseOf(c *config.Config) system.Base {
 	return system.Base{Dir: config.Of[Model](c).Folder, Options: hf.LoadOptions{NewHead: true}}
 }
 
-// markers are the tokens before and after a text.
+// markers is the number of tokens before and after a text.
 const markers = 2
 
 func check(c *config.Config, r *config.Report) {
@@ -194,8 +192,7 @@ func check(c *config.Config, r *config.Report) {
 	}
 }
 
-// unused refuses the common keys that are about documents: here
-// texts are fields of records, each by itself.
+// unused rejects the common keys about documents, because here texts are fields of separate records.
 func unused(c *config.Config, r *config.Report) {
 	if f := c.Data.Format; f == data.FormatText || f == data.FormatNPZ {
 		r.Error("data.format", "a %s file has no labels; want jsonl, json, csv, tsv or parquet", f)
@@ -214,7 +211,7 @@ func unused(c *config.Config, r *config.Report) {
 	}
 }
 
-// buckets are the lengths that micro-batches are padded to.
+// buckets returns the lengths that micro-batches are padded to.
 func buckets(c *config.Config) []int {
 	if d := config.Of[Data](c); len(d.Buckets) > 0 {
 		return d.Buckets
@@ -222,8 +219,8 @@ func buckets(c *config.Config) []int {
 	return ladder(c.Data.SeqLen)
 }
 
-// ladder doubles in two steps, 16, 24, 32, 48, 64, ...: no text is padded by
-// more than half, most by far less, and there are few shapes to compile.
+// ladder returns 16, 24, 32, 48, 64, ..., which doubles in two steps: no text is padded by more than half,
+// most by far less, and there are few shapes to compile.
 func ladder(longest int) []int {
 	var out []int
 	for l := 16; l < longest; l *= 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// monitored is the name of the metric that decides which weights are best.
+// monitored is the name of the metric that selects the best weights.
 const monitored = "f1"
 
 // task is a prepared run: texts, tokenizer, examples.
@@ -21,13 +21,13 @@ type task struct {
 	texts   *splits
 	encoder *textEncoder
 	weights [labels]float64
-	// test is nil where there is none.
+	// test is nil if there is none.
 	train, valid, test *examples
 	baseline           *bagOfWords
-	keep               func() error // saves a tokenizer that was trained
+	keep               func() error // saves a newly trained tokenizer
 }
 
-// prepare reads and encodes the texts; the shape says how many make a micro-batch.
+// prepare reads and encodes the texts; shape determines the size of a micro-batch.
 func prepare(ctx context.Context, c *config.Config, shape system.Shape, env system.Env) (*task, error) {
 	t := &task{config: c, env: env}
 	var err error
@@ -62,7 +62,7 @@ func prepare(ctx context.Context, c *config.Config, shape system.Shape, env syst
 	return t, nil
 }
 
-// announce reports what was found in the data.
+// announce logs what was found in the data.
 func (t *task) announce() {
 	log := t.env.Log
 	for _, s := range []struct {
@@ -125,7 +125,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return run, nil
 }
 
-// reportPasses is how many passes over the validation texts the report is worth.
+// reportPasses returns the work of the report, in passes over the validation texts.
 func (t *task) reportPasses() float64 {
 	if t.test == nil {
 		return 1
@@ -133,7 +133,7 @@ func (t *task) reportPasses() float64 {
 	return 1 + float64(t.test.Len())/float64(t.valid.Len())
 }
 
-// baselines are figures of the monitored metric to compare the model's with.
+// baselines returns values of the monitored metric to compare the model's value with.
 func (t *task) baselines() []system.Baseline {
 	n, p := len(t.valid.samples), count(t.valid.samples)
 	all := metric.Confusion{TP: p, FP: n - p}

@@ -15,7 +15,7 @@ import (
 // OutcomeFile is the name of an [Outcome] in a run directory.
 const OutcomeFile = "report.json"
 
-// Outcome is report.json: the result of a run.
+// Outcome is the content of report.json: the result of a run.
 type Outcome struct {
 	Update       int64             `json:"update"`
 	Parameters   int64             `json:"parameters"`
@@ -37,12 +37,12 @@ type Split struct {
 	Cut        int     `json:"cut"`
 }
 
-// Padding is how the training texts fill their micro-batches.
+// Padding describes the padding of the training texts in their micro-batches.
 type Padding struct {
 	Buckets []int   `json:"buckets"`
 	Share   float64 `json:"share"`
-	// Fixed is the share when every text is padded to the longest bucket, Best
-	// that of the lengths that pad these texts least, as many as there are buckets.
+	// Fixed is the share of padding if every text is padded to the longest bucket. Best is the share with
+	// BestBuckets, the same number of lengths chosen to pad these texts least.
 	Fixed       float64 `json:"fixed_share"`
 	Best        float64 `json:"best_share"`
 	BestBuckets []int   `json:"best_buckets"`
@@ -54,20 +54,20 @@ type ClassWeights struct {
 	Positive float64 `json:"positive"`
 }
 
-// Result is a model's results on the texts of a split.
+// Result holds a model's results on the texts of a split.
 type Result struct {
 	ROCAUC  float64 `json:"roc_auc"`
 	PRAUC   float64 `json:"pr_auc"` // average precision
 	LogLoss float64 `json:"log_loss"`
 	Brier   float64 `json:"brier"`
 	ECE     float64 `json:"calibration_error"`
-	// RawECE is that of the logits as they are, without the temperature.
+	// RawECE is the calibration error without the temperature.
 	RawECE      float64 `json:"calibration_error_uncalibrated"`
-	AtHalf      Figures `json:"at_a_half"` // of the logits as they are
+	AtHalf      Figures `json:"at_a_half"` // without the temperature
 	AtThreshold Figures `json:"at_threshold"`
 }
 
-// Figures are those of one threshold, with 95 % intervals.
+// Figures holds the metrics at one threshold, with 95 % intervals.
 type Figures struct {
 	metric.Operating
 	Accuracy     float64         `json:"accuracy"`
@@ -80,10 +80,10 @@ type Figures struct {
 	FalsePosRate float64         `json:"false_positive_rate"`
 }
 
-// reliabilityBins are the bins of the calibration error and its curve.
+// reliabilityBins is the number of bins of the calibration error and its curve.
 const reliabilityBins = 10
 
-// bootstrapRounds are the samples drawn for an interval.
+// bootstrapRounds is the number of samples drawn for an interval.
 const bootstrapRounds = 1000
 
 func figures(probs []float64, positive []bool, threshold float64) Figures {
@@ -128,11 +128,10 @@ func result(s *predictions, v DecisionRule) (Result, error) {
 	}, nil
 }
 
-// half is the decision that a baseline is measured with: its own logits, at a half.
+// half is the decision rule to measure a baseline with: its uncalibrated logits and a threshold of one half.
 var half = DecisionRule{Temperature: 1, Threshold: 0.5}
 
-// report scores the texts with the weights in r and writes decision.json,
-// report.json and report.html to dir.
+// report scores the texts with the weights in r and writes decision.json, report.json and report.html to dir.
 func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	valid, err := score(ctx, r, t.valid)
 	if err != nil {
@@ -193,8 +192,7 @@ func (t *task) paddings() Padding {
 	return Padding{Buckets: b, Share: t.train.padding(), Fixed: l.PaddingShare(b[len(b)-1:]), Best: l.PaddingShare(best), BestBuckets: best}
 }
 
-// reported is the split that a run is judged by, and whether the threshold was
-// chosen on the very same texts.
+// reported returns the split that a run is judged by, and whether the threshold was chosen on the same texts.
 func (o *Outcome) reported() (name string, same bool) {
 	if _, ok := o.Model["test"]; ok {
 		return "test", false
@@ -202,7 +200,7 @@ func (o *Outcome) reported() (name string, same bool) {
 	return "validation", true
 }
 
-// names of the classes.
+// names returns the names of the classes.
 func names(c *config.Config) (negative, positive string) {
 	d := config.Of[Data](c)
 	return d.Other, d.Name

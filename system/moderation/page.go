@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// lead is the result in a sentence or two.
+// lead states the result in a sentence or two.
 func lead(o *Outcome) string {
 	name, same := o.reported()
 	r := o.Model[name]
@@ -30,7 +30,7 @@ func lead(o *Outcome) string {
 	return s
 }
 
-// page is report.html.
+// page returns the content of report.html.
 func page(c *config.Config, o *Outcome, scores map[string]*predictions, h *train.History) *report.Page {
 	p := &report.Page{Title: "moderation", Lead: lead(o)}
 	if c.Preset != "" {
@@ -68,7 +68,7 @@ func splitSection(c *config.Config, o *Outcome, name string, s *predictions) rep
 	}
 	probs := s.probabilities(o.DecisionRule.Temperature)
 	rank, err := metric.Rank(probs, s.Positive)
-	if err != nil { // probabilities of finite logits are numbers
+	if err != nil { // impossible: probabilities of finite logits are numbers
 		sec.Text = err.Error()
 		return sec
 	}
@@ -82,10 +82,10 @@ func splitSection(c *config.Config, o *Outcome, name string, s *predictions) rep
 
 var unit = [2]float64{0, 1}
 
-// curvePoints is how many points of a curve are drawn: more cannot be seen.
+// curvePoints is the number of points drawn for a curve; more would not be visible.
 const curvePoints = 400
 
-// thin takes evenly spread operating points, the first and the last among them.
+// thin selects evenly spread operating points, including the first and the last.
 func thin(all []metric.Operating) []metric.Operating {
 	if len(all) <= curvePoints {
 		return all
@@ -131,7 +131,7 @@ func sweep(r *metric.Ranking, threshold float64) report.Figure {
 		x = append(x, s.Threshold)
 		for i, v := range []float64{s.Precision(), s.Recall(), s.F1()} {
 			if i == 0 && s.TP+s.FP == 0 {
-				v = math.NaN() // nothing is flagged, so nothing is precise
+				v = math.NaN() // precision is undefined if nothing is flagged
 			}
 			curves[i].Y = append(curves[i].Y, v)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/engine"
 )
 
-// A tokenizer of PhoBERT's kind, which no tokenizer.json can say, goes from its
-// folder through training and the checkpoint into the classifier.
+// TestPhoBERT: a tokenizer like PhoBERT's, which no tokenizer.json can express, gets from its folder through
+// training and the checkpoint into the classifier.
 func TestPhoBERT(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"vocab.txt", "bpe.codes"} {

@@ -10,17 +10,17 @@ import (
 // predictor applies a classifier to data.
 type predictor struct{ *Classifier }
 
-// predictBatch is how many texts are sorted by length together.
+// predictBatch is the number of texts that are sorted by length together.
 const predictBatch = 1024
 
-// Batch implements inference.Predictor.
+// Batch implements [inference.Predictor].
 func (p predictor) Batch() int { return predictBatch }
 
-// TextField implements inference.Predictor.
+// TextField implements [inference.Predictor].
 func (p predictor) TextField() string { return p.config.Data.TextField }
 
-// Predict implements inference.Predictor: label, prob_NAME of the class that is
-// flagged, threshold, and whether the text was cut to the model's length.
+// Predict implements [inference.Predictor]. It returns the label, prob_NAME for the class that is flagged,
+// the threshold, and whether the text was cut to the model's length.
 func (p predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
 	texts := make([]*Encoded, len(inputs))
 	for i, in := range inputs {

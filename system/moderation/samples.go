@@ -22,17 +22,17 @@ import (
 type sample struct {
 	text     string
 	positive bool
-	where    string // file:line, for people
-	folder   string // what data.split_by folder keeps together
+	where    string // file:line, for messages
+	folder   string // kept together by data.split_by folder
 }
 
-// splits are the texts of a run and what was found between them.
+// splits holds the texts of a run and the duplicates found in them.
 type splits struct {
 	train, valid, test []sample
 	duplicates         duplicates
 }
 
-// read opens the configured texts and cuts the splits that no files are named for.
+// read reads the configured texts and cuts the splits that have no files of their own.
 func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*splits, error) {
 	d := config.Of[Data](c)
 	words, err := newLabelWords(d)
@@ -119,7 +119,7 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 	return out, nil
 }
 
-// labelText is a label as text: JSON and Parquet have booleans too.
+// labelText returns a label as text, because JSON and Parquet also have booleans.
 func labelText(r data.Record, field string) (string, error) {
 	v, err := r.Get(field)
 	if err != nil {
@@ -134,7 +134,7 @@ func labelText(r data.Record, field string) (string, error) {
 	return r.Text(field)
 }
 
-// labelWords map labels to classes.
+// labelWords maps labels to classes.
 type labelWords struct {
 	meaning map[string]bool
 	all     []string
@@ -162,14 +162,11 @@ func (w *labelWords) positive(label string) (bool, error) {
 	return p, nil
 }
 
-// normal is a text as duplicates are compared: without case and with single
-// spaces.
+// normal returns a text as compared to find duplicates: in lower case and with single spaces.
 func normal(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
 
-// cut moves shares of the training texts to the splits that have no files.
-// Where a text goes depends on the seed and on what stays together: its folder
-// with data.split_by folder, else the normal text, so that repeats stay on one
-// side.
+// cut moves shares of the training texts to the splits that have no files. The split of a text depends on the
+// seed and on its folder (with data.split_by folder) or its normal text, so repeats stay on one side.
 func (s *splits) cut(c *config.Config, valid, test bool) {
 	d := config.Of[Data](c)
 	held := 0.0
@@ -198,20 +195,20 @@ func (s *splits) cut(c *config.Config, valid, test bool) {
 	s.train = train
 }
 
-// uniform is a number from 0 to below 1 that depends on seed and key alone.
+// uniform returns a number in [0, 1) that depends only on seed and key.
 func uniform(seed uint64, key string) float64 {
 	h := fnv.New64a()
 	// A hash never fails to write.
 	_, _ = fmt.Fprintf(h, "%d %s", seed, key)
-	// FNV's high bits of short keys differ little; a finalizer (splitmix64) spreads them.
+	// The high bits of FNV differ little for short keys; a finalizer (splitmix64) spreads them.
 	x := h.Sum64()
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
-// check refuses splits that nothing can be learned from or measured on. read is how
-// many texts data.source had, of which a share was to be held out.
+// check rejects splits that cannot be learned from or measured on. read is the number of texts in
+// data.source, and share the share of them to hold out.
 func (s *splits) check(read int, share float64) error {
 	hint := "choose another data.shuffle_seed"
 	switch {
@@ -240,7 +237,7 @@ func (s *splits) check(read int, share float64) error {
 	return nil
 }
 
-// count is the number of positives.
+// count returns the number of positives.
 func count(samples []sample) (n int) {
 	for _, x := range samples {
 		if x.positive {
@@ -250,20 +247,17 @@ func count(samples []sample) (n int) {
 	return n
 }
 
-// duplicates are the texts that occur more than once. Texts are compared
-// without case and with single spaces.
+// duplicates describes the texts that occur more than once, ignoring case and repeated spaces.
 type duplicates struct {
-	// Within counts the texts of a split that repeat an earlier one of it.
+	// Within counts the texts of a split that repeat an earlier text of the same split.
 	Within map[string]int `json:"within"`
-	// Across counts the texts of the first split of a pair that are also in the
-	// second.
+	// Across counts the texts of the first split of a pair that are also in the second.
 	Across map[string]int `json:"across"`
-	// Conflicts are texts that have both labels, in whatever splits.
+	// Conflicts counts the texts that occur with both labels, in any splits.
 	Conflicts int `json:"with_both_labels"`
-	// Dropped are training texts that are not trained on because they are in
-	// another split.
+	// Dropped counts the training texts that are not trained on because they are in another split.
 	Dropped int `json:"dropped_from_training"`
-	// Examples are a few of those across, shortened.
+	// Examples are a few of the texts in several splits, shortened.
 	Examples []duplicateExample `json:"examples,omitempty"`
 }
 

@@ -17,30 +17,30 @@ import (
 //	POST /moderate        {"text": "...", "threshold": 0.7}     -> answer
 //	POST /moderate/batch  {"texts": ["..."], "threshold": 0.7}  -> {"results": [answer], "latency_ms": ...}
 //
-// The threshold may be left out: then it is the run's. Errors are
-// {"error": "..."}. Requests that come at the same time are computed together.
+// The threshold is optional and defaults to that of the run. Errors are {"error": "..."}. Concurrent requests
+// are computed together.
 type service struct {
 	k     *Classifier
 	opt   serve.Options
 	batch *inference.Batcher[*Encoded, float64]
 }
 
-// gather is how many texts are computed at most before answers are given.
+// gather limits the number of texts computed before answers are returned.
 const gather = 64
 
-// newService serves a classifier, which it then owns.
+// newService serves a classifier, which it owns from then on.
 func newService(k *Classifier, opt serve.Options) *service {
 	return &service{k, opt, inference.NewBatcher(opt.Waiting, gather, func(texts []*Encoded) ([]float64, error) {
 		return k.Probabilities(context.Background(), texts)
 	})}
 }
 
-// Routes implements serve.Service.
+// Routes implements [serve.Service].
 func (s *service) Routes() []serve.Route {
 	return []serve.Route{{Method: http.MethodPost, Path: "/moderate", Do: s.one}, {Method: http.MethodPost, Path: "/moderate/batch", Do: s.many}}
 }
 
-// Ready implements serve.Service.
+// Ready implements [serve.Service].
 func (s *service) Ready() (lines []string, fields map[string]any) {
 	lines = []string{fmt.Sprintf("threshold %.4f", s.k.DecisionRule.Threshold)}
 	if remark := s.k.Remark(); remark != "" {
@@ -49,10 +49,10 @@ func (s *service) Ready() (lines []string, fields map[string]any) {
 	return lines, map[string]any{"threshold": s.k.DecisionRule.Threshold, "decided": s.k.Decided()}
 }
 
-// Problem implements serve.Service.
+// Problem implements [serve.Service].
 func (s *service) Problem(p *serve.Problem) any { return map[string]string{"error": p.Message} }
 
-// Health implements serve.Service.
+// Health implements [serve.Service].
 func (s *service) Health() map[string]any {
 	texts, batches := s.batch.Counts()
 	return map[string]any{
@@ -61,14 +61,14 @@ func (s *service) Health() map[string]any {
 	}
 }
 
-// Close implements serve.Service.
+// Close implements [serve.Service].
 func (s *service) Close() error {
 	s.batch.Close()
 	return s.k.Close()
 }
 
-// answer is the decision on a text. The name of the probability depends on the
-// class, so MarshalJSON writes it.
+// answer is the decision on a text. The name of the probability depends on the class, which is why
+// MarshalJSON writes it.
 type answer struct {
 	label, positive string
 	probability     float64
@@ -77,7 +77,7 @@ type answer struct {
 	latency         *float64 // milliseconds
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON implements [json.Marshaler].
 func (a answer) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{"label": a.label, "prob_" + a.positive: a.probability, "threshold": a.threshold}
 	if a.cut {
@@ -143,7 +143,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, into any) error {
 	return serve.Decode(raw, into)
 }
 
-// decide answers for texts.
+// decide returns the answers for texts.
 func (s *service) decide(ctx context.Context, texts []string, threshold *float64) ([]answer, error) {
 	v := &s.k.DecisionRule
 	limit := v.Threshold

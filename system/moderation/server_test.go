@@ -133,7 +133,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// Every answer is JSON, also for an unknown path or method.
+// TestEveryAnswerIsJSON: every answer is JSON, even for an unknown path or method.
 func TestEveryAnswerIsJSON(t *testing.T) {
 	_, h := serving(t, nil)
 	for _, c := range []struct {
@@ -164,8 +164,8 @@ func TestEveryAnswerIsJSON(t *testing.T) {
 	}
 }
 
-// Without a token a request must name this machine: a page whose name resolves here
-// sends that name.
+// TestHost: without a token, a request must name this machine, because a page whose name resolves to it would
+// send that name.
 func TestHost(t *testing.T) {
 	for _, token := range []string{"", "secret"} {
 		_, h := serving(t, func(o *serve.Options) { o.Token = token })
@@ -199,7 +199,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// A text is answered exactly as received, or not at all.
+// TestTextIsNotReplaced: a text is answered exactly as received, or not at all.
 func TestTextIsNotReplaced(t *testing.T) {
 	for raw, ok := range map[string]bool{
 		`{"text": "tiếng Việt 👍"}`: true, `{"text": "\ud83d\udc4d"}`: true, `{"text": "\\ud83d"}`: true, `{"text": "\ufffd"}`: true,
@@ -241,10 +241,10 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A request that waits too long gets an error, and one too many is refused.
+// TestOverload: a request that waits too long gets an error, and one too many is rejected.
 func TestOverload(t *testing.T) {
 	s, h := serving(t, func(o *serve.Options) { o.Waiting, o.Timeout = 1, time.Second })
-	// The batcher's goroutine is kept busy by a job whose context does not answer.
+	// A job whose context does not answer keeps the goroutine of the batcher busy.
 	block := newWaiting()
 	released := make(chan struct{})
 	go func() {
@@ -253,7 +253,7 @@ func TestOverload(t *testing.T) {
 	}()
 	<-block.asked
 	status := make(chan int, 1)
-	go func() { // waits in the queue until its time is over
+	go func() { // waits in the queue until it times out
 		code, _ := post(t, h.URL+"/moderate", "", `{"text": "a"}`)
 		status <- code
 	}()
@@ -273,7 +273,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// waiting is a context that, when asked, says it is over once it is released.
+// waiting is a context whose Err blocks until it is released, and then reports cancellation.
 type waiting struct {
 	context.Context
 	asked, release chan struct{}
@@ -290,7 +290,7 @@ func (w *waiting) Err() error {
 	return context.Canceled
 }
 
-// What waits while a micro-batch is computed goes into the next one together.
+// TestRequestsShareMicroBatches: requests that arrive while a micro-batch is computed share the next one.
 func TestRequestsShareMicroBatches(t *testing.T) {
 	s, _ := serving(t, nil)
 	block := newWaiting()
@@ -314,8 +314,7 @@ func TestRequestsShareMicroBatches(t *testing.T) {
 	}
 }
 
-// What was accepted is answered when the server shuts down, and later requests are
-// refused.
+// TestShutdown: a shutdown answers accepted requests and rejects later ones.
 func TestShutdown(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
 	k := mustClassifier(t, p.c, p.trained(t, 20))
@@ -346,8 +345,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Concurrent requests get the answers that they would get alone. The figures of the load are
-// printed; SNUG_LONG=1 lasts longer.
+// TestLoad: concurrent requests get the answers that they would get alone. It prints figures of the load, and
+// takes longer with SNUG_LONG=1.
 func TestLoad(t *testing.T) {
 	s, h := serving(t, nil)
 	clients, each := 8, 25
@@ -401,7 +400,7 @@ func TestLoad(t *testing.T) {
 		took[len(took)/2], took[len(took)*99/100], float64(len(took))/time.Since(began).Seconds(), float64(items)/float64(batches))
 }
 
-// Prediction gives the classifier's answers in order, and the place of a failure.
+// TestPredictor: prediction returns the classifier's answers in order, and the position of a failure.
 func TestPredictor(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false", "data.positive_name", "rude")...)
 	dir := p.trained(t, 20)
@@ -442,7 +441,7 @@ func (badInput) Text(field string) (string, error) {
 }
 func (badInput) Where() string { return "row 7" }
 
-// encodedText is a text for k.
+// encodedText encodes a text for k.
 func encodedText(t testing.TB, k *Classifier, text string) *Encoded {
 	t.Helper()
 	e, err := k.Encode(text)

@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// synthetic generates texts of the longest bucket: what a plan prices, and the most
-// that a micro-batch can take.
+// synthetic generates texts of the longest bucket, which is the one that a plan prices and the largest
+// micro-batch.
 func synthetic(c *config.Config) system.Synthetic {
 	m, lengths := config.Of[Model](c), buckets(c)
 	longest := lengths[len(lengths)-1]

@@ -11,11 +11,11 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// textEncoder turns texts into ids as the model takes them.
+// textEncoder encodes texts as ids for the model.
 type textEncoder struct {
 	*token.Tokenizer
-	first, last, pad int32 // the markers before and after a text, and padding
-	longest          int   // ids of a text, markers included
+	first, last, pad int32 // markers before and after a text, and padding
+	longest          int   // maximum number of ids of a text, including the markers
 }
 
 // newTextEncoder checks that a tokenizer has the markers that the model needs.
@@ -47,8 +47,8 @@ func special(t *token.Tokenizer, roles ...token.Role) (int32, bool) {
 	return 0, false
 }
 
-// ids appends the ids of a text between its markers. A longer text is cut;
-// markers that are written in it stay text.
+// ids appends the ids of a text between its markers. It cuts a longer text, and treats markers written in the
+// text as text.
 func (e *textEncoder) ids(dst []int32, text string) (ids []int32, cut bool) {
 	dst = append(dst, e.first)
 	start := len(dst)
@@ -59,17 +59,15 @@ func (e *textEncoder) ids(dst []int32, text string) (ids []int32, cut bool) {
 	return append(dst, e.last), cut
 }
 
-// ownMarkers are the special tokens of a tokenizer that is trained here, with
-// the ids that RoBERTa gives them.
+// ownMarkers are the special tokens of a tokenizer trained here, with the ids that RoBERTa uses.
 var ownMarkers = []token.Special{
 	{Content: "<s>", Roles: []token.Role{token.CLS, token.BOS}},
 	{Content: "<pad>", Roles: []token.Role{token.PAD}},
 	{Content: "</s>", Roles: []token.Role{token.SEP, token.EOS}},
 }
 
-// tokenizer loads the configured tokenizer or that of the model folder, or
-// trains one on the training texts, or reuses the one trained before on the
-// same texts. keep saves one that was trained.
+// tokenizer loads the configured tokenizer or the one of the model folder. Without either it trains one on
+// the training texts, or reuses one trained earlier on the same texts. keep saves a newly trained tokenizer.
 func tokenizer(ctx context.Context, c *config.Config, train []sample, cache string, log func(string, ...any)) (own *token.Tokenizer, keep func() error, err error) {
 	nothing := func() error { return nil }
 	t := &c.Data.Tokenizer

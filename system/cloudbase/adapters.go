@@ -14,9 +14,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// resolve makes the model of the run that is adapted, and how its images are prepared, those
-// of the configuration. The last layer, which gives the height, is trained as a whole unless
-// something else is chosen.
+// resolve copies the model of the adapted run, and its preparation of images, to the configuration. By
+// default the last layer, which outputs the height, is trained as a whole.
 func resolve(c *config.Config, r *config.Report) {
 	system.FollowOnlyRun(c, r, &config.Of[Model](c).Folder, sections,
 		[]string{"data.rows", "data.columns", "data.resize", "data.flat_field", "data.clahe_clip_limit", "data.normalize"},
@@ -42,15 +41,15 @@ func checkAdapters(c *config.Config, r *config.Report) {
 	}
 }
 
-// missing names what adapters are trained on.
+// missing returns an error if there are adapters but no run to adapt.
 func missing(c *config.Config) error {
 	return config.Of[system.LoRA](c).MissingRun(config.Of[Model](c).Folder)
 }
 
-// baseOf is the run whose weights are adapted.
+// baseOf returns the run whose weights are adapted.
 func baseOf(c *config.Config) system.Base { return system.Base{Dir: config.Of[Model](c).Folder} }
 
-// weights builds the model for its weights and what else a checkpoint of it has.
+// weights returns a function that builds the model to get its weights and the other states of a checkpoint.
 func weights(c *config.Config) func(b *graph.Builder) {
 	return func(b *graph.Builder) {
 		(&net{Model: config.Of[Model](c), rows: 1}).objective(b, config.Of[Loss](c))
@@ -67,7 +66,7 @@ func exportMerged(c *config.Config, dir, to string) ([]string, error) {
 	return config.Of[system.LoRA](c).ExportMerged(c, dir, baseOf(c), weights(c), to)
 }
 
-// fillMerged fills a program without adapters with a checkpoint that has some.
+// fillMerged fills a program without adapters from a checkpoint with adapters.
 func fillMerged(x *engine.Executable, c *config.Config, dir string) (err error) {
 	w, err := config.Of[system.LoRA](c).OpenWeights(dir, baseOf(c), graph.Invalid, weights(c))
 	if err != nil {
@@ -89,7 +88,7 @@ func fillMerged(x *engine.Executable, c *config.Config, dir string) (err error) 
 	return nil
 }
 
-// savedScaler are the scales in the checkpoint dir.
+// savedScaler returns the scales in the checkpoint dir.
 func savedScaler(dir string) (_ scaler, err error) {
 	s := scaler{Base: moments{0, 1}, Angles: [2]moments{{0, 1}, {0, 1}}}
 	f, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))

@@ -13,9 +13,9 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// Adapters on a run: its scales and running statistics stay, but those of norms that are
-// trained as a whole; resumed by bits, predicted with, exported in PEFT's layout and loaded
-// again, merged to a checkpoint that computes the same.
+// TestAdapters trains adapters on a run. Scales and running statistics are kept, except those of norms that
+// are trained as a whole. Adapters resume bit for bit, predict, are exported in PEFT's layout and loaded
+// again, and are merged into an equivalent checkpoint.
 func TestAdapters(t *testing.T) {
 	for name, c := range map[string]struct{ model, lora string }{
 		"attention": {"", "{targets: [all-linear], variant: dora, rank: 2, alpha: 4}"},
@@ -82,8 +82,8 @@ func TestAdapters(t *testing.T) {
 
 			snug(t, 0, "export", at("whole"), at("adapter"))
 			snug(t, 0, "export", "--merge", at("whole"), at("merged"))
-			// With a rate next to nothing the loaded adapter stays what it is, but for
-			// statistics that move with every update.
+			// With a tiny learning rate the loaded adapter does not change, except for statistics, which move
+			// with every update.
 			again := []string{"train", "--config", on, "--out", at("again"), "--lora.folder", at("adapter"), "--training.learning_rate", "1e-12", "--training.max_steps", "1"}
 			if said := snug(t, 0, again...); !strings.Contains(said, "lora.folder: loaded") {
 				t.Errorf("the run said:\n%s", said)

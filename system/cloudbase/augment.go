@@ -5,14 +5,13 @@ import (
 	"math/rand/v2"
 )
 
-// draw is the random source of one example of one epoch: what it gives depends
-// on nothing else.
+// draw returns the random source of one example in one epoch, which depends on nothing else.
 func draw(seed uint64, epoch, index int64) *rand.Rand {
 	return rand.New(rand.NewPCG(mix(seed^mix(uint64(epoch))), uint64(index)))
 }
 
-// apply changes the images of a window, [frames, height, width], and the
-// sun's angles in degrees. All frames change alike.
+// apply changes the images of a window, [frames, height, width], and the sun's angles in degrees. All frames
+// change in the same way.
 func (a *Augment) apply(r *rand.Rand, images []float32, height, width int, angles []float32) {
 	flip, erase := r.Float64() < a.Flip, r.Float64() < a.Erase
 	add, factor := a.Brightness*(2*r.Float64()-1), 1+a.Contrast*(2*r.Float64()-1)
@@ -45,8 +44,8 @@ func mirror(images []float32, width int) {
 	}
 }
 
-// blank sets a rectangle of 2 to 10 % of the image, with sides in a
-// proportion of 1:3 to 3:1, to 0 in every frame (Zhong et al. 2020).
+// blank sets a rectangle to 0 in every frame. It covers 2 to 10 % of the image, with an aspect ratio from 1:3
+// to 3:1 (Zhong et al. 2020).
 func blank(r *rand.Rand, images []float32, height, width int) {
 	area := (0.02 + 0.08*r.Float64()) * float64(height*width)
 	side := math.Exp((2*r.Float64() - 1) * math.Log(3) / 2)
@@ -60,8 +59,7 @@ func blank(r *rand.Rand, images []float32, height, width int) {
 	}
 }
 
-// hide fills a mask: share of its places are 1, chosen at random for each image of
-// size places.
+// hide fills a mask: in each image of size places, a random share of them is 1.
 func hide(r *rand.Rand, mask []float32, size int, share float64) {
 	clear(mask)
 	n := min(size, max(1, int(math.Round(share*float64(size)))))

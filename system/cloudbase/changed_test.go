@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// A resume on other flights than before is refused before anything is
-// stored; the same flights in a newer file are the same.
+// TestChangedFlightsAreRefused: a resume on other flights is rejected before anything is stored. The same
+// flights in a newer file are accepted.
 func TestChangedFlightsAreRefused(t *testing.T) {
 	dir, cache := t.TempDir(), t.TempDir()
 	floats := make([]float32, 6*8*16)

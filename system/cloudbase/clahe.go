@@ -2,17 +2,16 @@ package cloudbase
 
 import "math"
 
-// The grid of tiles and the levels of local histogram equalization.
+// These are the grid of tiles and the number of levels of local histogram equalization.
 const (
 	claheTiles  = 8
 	claheLevels = 256
 )
 
-// equalize is contrast-limited adaptive histogram equalization (Zuiderveld
-// 1994) of an image whose pixels span any range: each of 8 x 8 tiles maps
-// brightness by its cumulative histogram, clipped at a share of the tile's
-// pixels with the rest spread evenly; between the centers of tiles the maps
-// are blended. The result is in [0, 1].
+// equalize performs contrast-limited adaptive histogram equalization (Zuiderveld 1994) on an image with
+// pixels of any range. Each of 8 x 8 tiles maps brightness by its cumulative histogram, clipped at a share of
+// the tile's pixels, with the rest spread evenly. Between the centers of tiles the maps are blended. The
+// result is in [0, 1].
 func equalize(picture []float32, height, width int, clip float64) {
 	normalize(picture, "minmax")
 	down, across := min(claheTiles, height), min(claheTiles, width)
@@ -22,7 +21,7 @@ func equalize(picture []float32, height, width int, clip float64) {
 			tileMap(&maps[i*across+j], picture, width, i*height/down, (i+1)*height/down, j*width/across, (j+1)*width/across, clip)
 		}
 	}
-	// place is the tile whose center is at or before k, and how far past it k is.
+	// place returns the tile whose center is at or before k, and how far k is past it.
 	place := func(k, n, tiles int) (at int, behind float64) {
 		x := (float64(k)+0.5)*float64(tiles)/float64(n) - 0.5
 		at = int(math.Floor(x))
@@ -43,7 +42,7 @@ func equalize(picture []float32, height, width int, clip float64) {
 
 func level(v float32) int { return min(claheLevels-1, max(0, int(v*claheLevels))) }
 
-// tileMap makes the map of rows top to bottom and columns left to right.
+// tileMap computes the map of the rows from top to bottom and the columns from left to right.
 func tileMap(m *[claheLevels]float64, picture []float32, width, top, bottom, left, right int, clip float64) {
 	n := float64((bottom - top) * (right - left))
 	for y := top; y < bottom; y++ {

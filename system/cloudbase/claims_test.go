@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// A flight whose frames claim more than a record may take is refused before
-// anything of their size is made, and so is one that claims more frames than
-// it has times.
+// TestFlightsClaim: a flight is rejected before memory is allocated if its frames claim more than a record
+// may take, or if it claims more frames than times.
 func TestFlightsClaim(t *testing.T) {
 	for shape, want := range map[string]string{
 		"(2, 60000, 60000)":     "raise data.max_record",

@@ -1,19 +1,17 @@
-// Package cloudbase is the system "cloudbase": the height of the cloud base
-// from the images of a camera that looks down from an aircraft, and the sun's
-// angles.
+// Package cloudbase is the system "cloudbase". It predicts the height of the cloud base from the sun's angles
+// and the images of a camera that looks down from an aircraft.
 //
-// It promises:
+// Its guarantees:
 //
-//   - Flights are the groups of every split: no flight is on two sides, and what is
-//     fitted (the scales of angles and heights) is fitted on the training flights
-//     alone. The scales are states of the program: a checkpoint carries them, and
-//     evaluation and prediction use those.
-//   - A window of frames never reaches over the end of a flight or a gap in time.
-//   - What augmentation does to an example depends on the seed, the epoch and
-//     the example alone, and is done in floating point.
-//   - Running statistics move once an update, whatever is recomputed.
-//   - The monitored metric is shown next to that of predicting the mean of the training
-//     flights, and a model that predicts next to a constant is called collapsed.
+//   - Splits are by flight: no flight is on two sides, and what is fitted (the scales of angles and heights) is
+//     fitted on the training flights alone. The scales are states of the program, so checkpoints contain them,
+//     and evaluation and prediction use them.
+//   - A window of frames never extends over the end of a flight or a gap in time.
+//   - Augmentation of an example depends only on the seed, the epoch and the example, and is computed in floating
+//     point.
+//   - Running statistics move once per update, whatever is recomputed.
+//   - The monitored metric is shown next to the value reached by predicting the mean of the training flights, and
+//     a model that predicts almost a constant is called collapsed.
 package cloudbase
 
 import (
@@ -53,7 +51,7 @@ type Model struct {
 	MaskSigmoid      bool      `key:"mask_sigmoid" help:"masked pre-training paints values between 0 and 1, as in the guide's program"`
 }
 
-// Data are the keys that the system adds to the section "data".
+// Data holds the keys that the system adds to the section "data".
 type Data struct {
 	Rows      []int   `key:"rows" of:"pixels" help:"first row of an image to keep and the row after the last; empty: all"`
 	Columns   []int   `key:"columns" of:"pixels" help:"first column to keep and the column after the last; empty: all"`
@@ -85,7 +83,7 @@ type Loss struct {
 	HardFactor  float64 `key:"hard_mining_factor" min:"1" help:"factor by which it counts more"`
 }
 
-// Augment is the section "augment": what training does to a window.
+// Augment is the section "augment": how training changes a window.
 type Augment struct {
 	Flip       float64 `key:"flip" min:"0" max:"1" help:"share of windows mirrored left to right, with the azimuth"`
 	Brightness float64 `key:"brightness" min:"0" help:"offset of a window: uniform within this, in units of a normalized image"`
@@ -108,7 +106,7 @@ type Phases struct {
 	LooSteps      int     `key:"loo_steps" min:"0" of:"updates" help:"updates per fold; 0: training.max_steps"`
 }
 
-// System is the system as the command line knows it.
+// System defines the system for the command line.
 var System = system.System{
 	Config: config.System{
 		Name:     "cloudbase",
@@ -231,7 +229,7 @@ func check(c *config.Config, r *config.Report) {
 	}
 }
 
-// count is how often name is in the lists.
+// count returns how often name is in the lists.
 func count(name string, lists ...[]string) (n int) {
 	for _, l := range lists {
 		for _, x := range l {
@@ -243,7 +241,7 @@ func count(name string, lists ...[]string) (n int) {
 	return n
 }
 
-// held reports whether a flight is held out by the split.
+// held reports whether the split holds a flight out.
 func (s *Split) held(name string) bool {
 	return slices.Contains(s.Validation, name) || slices.Contains(s.Calibration, name) || slices.Contains(s.Test, name)
 }

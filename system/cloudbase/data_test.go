@@ -19,8 +19,8 @@ import (
 	"github.com/snug-ml/snug/data/npz/npztest"
 )
 
-// TestWindowEdges: no window reaches over the end of a flight or a gap, and
-// every stretch without one has all of its windows.
+// TestWindowEdges: no window extends over the end of a flight or a gap, and every stretch without a gap has
+// all of its windows.
 func TestWindowEdges(t *testing.T) {
 	c := configure(t, "model.frames", "3")
 	r := &recording{Name: "a", Time: []float64{0, 1, 2, 3, 10, 11, 12, 12.5, 40, 41}}
@@ -33,11 +33,11 @@ func TestWindowEdges(t *testing.T) {
 		}
 		return out
 	}
-	// Stretches of 4, 4 and 2 frames.
+	// The stretches have 4, 4 and 2 frames.
 	if got, want := first(windows(c, r, false)), []int{0, 1, 4, 5}; !slices.Equal(got, want) {
 		t.Errorf("windows begin at %v, want %v", got, want)
 	}
-	// Labels: unknown ones and those out of range are left out, unless all is asked for.
+	// Windows with labels that are unknown or out of range are left out, unless all are requested.
 	r.Base[1], r.Base[5] = unknown, 2.5
 	if got, want := first(windows(c, r, false)), []int{1, 5}; !slices.Equal(got, want) {
 		t.Errorf("labeled windows begin at %v, want %v", got, want)
@@ -127,8 +127,7 @@ func mapString(m map[string]string) string {
 	return s + "]"
 }
 
-// TestScaler: the scales are those of the training flights alone, whatever the
-// others are.
+// TestScaler: the scales depend only on the training flights.
 func TestScaler(t *testing.T) {
 	c := configure(t, "split.validation", "flight-02")
 	s := stored(t, c)
@@ -161,7 +160,7 @@ func TestScaler(t *testing.T) {
 	}
 }
 
-// TestOversampling: windows come as often as configured, evenly.
+// TestOversampling: windows are repeated as often as configured, evenly.
 func TestOversampling(t *testing.T) {
 	list := make([]window, 10)
 	for i := range list {
@@ -183,9 +182,8 @@ func TestOversampling(t *testing.T) {
 	}
 }
 
-// TestFeed: an epoch has every window once, the next one in another order;
-// what is read depends on the place in the stream alone, however many workers
-// read, and a cursor continues it.
+// TestFeed: an epoch has every window once, and the next epoch has another order. What is read depends only
+// on the position in the stream, however many workers read, and a cursor continues it.
 func TestFeed(t *testing.T) {
 	c := configure(t, "augment.flip", "0.5", "augment.noise", "0.1", "augment.erase", "0.5", "augment.brightness", "0.2", "augment.contrast", "0.2")
 	s := stored(t, c)
@@ -229,7 +227,7 @@ func TestFeed(t *testing.T) {
 	if !slices.Equal(a, b) || angles != again {
 		t.Error("one place of the stream reads as two things")
 	}
-	// The same window in the next epoch is augmented differently.
+	// The same window is augmented differently in the next epoch.
 	for k := n; k < 2*n; k++ {
 		if f.at(k).index == f.at(5).index {
 			if other, _ := read(k); slices.Equal(a, other) {
@@ -265,8 +263,8 @@ func TestFlip(t *testing.T) {
 	}
 }
 
-// TestFloatAugment: augmenting an image loses no precision: brightness and
-// contrast are undone exactly enough, and negative values survive.
+// TestFloatAugment: augmentation loses no precision. Brightness and contrast can be undone, and negative
+// values survive.
 func TestFloatAugment(t *testing.T) {
 	images := make([]float32, 64)
 	for i := range images {
@@ -325,8 +323,7 @@ func TestHide(t *testing.T) {
 	}
 }
 
-// TestParallax: the displacement between the frames of a computed flight is
-// that of the layer's distance.
+// TestParallax: the displacement between the frames of a computed flight matches the distance of the layer.
 func TestParallax(t *testing.T) {
 	for _, base := range []float64{0.2, 1, 2} {
 		s := Synthetic{Flights: 1, Bursts: 1, BurstFrames: 3, Interval: 0.5, Pause: 30, Altitude: 4, Speed: 100, FieldOfView: 40, BaseMin: base, BaseMax: base + 1e-9, Seed: 7}
@@ -337,8 +334,8 @@ func TestParallax(t *testing.T) {
 		}
 		pixel := 2 * math.Tan(20*math.Pi/180) / 96 * (s.Altitude - base) * 1000
 		want := s.Speed * 2 * s.Interval / pixel
-		// The shift down of the whole image that leaves the smallest difference,
-		// between whole pixels by a parabola. What is ahead moves down.
+		// Find the downward shift of the whole image with the smallest difference, and refine it between
+		// pixels with a parabola. What is ahead moves down.
 		best, at := math.Inf(1), 0
 		cost := make([]float64, 16)
 		for shift := range cost {
@@ -432,11 +429,11 @@ func TestNPZ(t *testing.T) {
 		if want := []pixel{pixelU8, pixelF32}[k]; f.Pixels != want || f.Base[1] != unknown || f.Base[3] != 1.25 || f.SAA[5] != 202 {
 			t.Errorf("%s: %v, %v", f.Name, f.Pixels, f.Base)
 		}
-		if list := windows(c, f, false); len(list) != 3 { // the middle of the first has no label
+		if list := windows(c, f, false); len(list) != 3 { // the middle frame of the first window has no label
 			t.Errorf("%s: %d windows, want 3", f.Name, len(list))
 		}
 	}
-	// A store is opened again, not made again.
+	// An existing store is opened, not made again.
 	calls := 0
 	again := func() ([]*flight, error) { calls++; return flights(c) }
 	cache := t.TempDir()
@@ -509,8 +506,7 @@ func TestBadSources(t *testing.T) {
 	refused(t, "no azimuth", try(path("missing.npz")), `no array "saa"`)
 }
 
-// writePictures writes an index with two flights, 8-bit PNG and JPEG, and
-// 16-bit PNG.
+// writePictures writes an index with two flights, one of 8-bit PNG and JPEG, and one of 16-bit PNG.
 func writePictures(t *testing.T, dir string) {
 	t.Helper()
 	index := "file,flight,time,sza,saa,cbh\n"
@@ -568,7 +564,7 @@ func TestPictures(t *testing.T) {
 	if s.Flights[0].Base[2] != 1.2 || s.Flights[1].Base[0] != unknown {
 		t.Errorf("labels %v, %v", s.Flights[0].Base, s.Flights[1].Base)
 	}
-	// Half the size is the mean of four pixels; a crop takes the rows requested.
+	// Half the size is the mean of four pixels. A crop takes the requested rows.
 	half := stored(t, configure(t, "data.source", dir, "data.resize", "true", "data.rows", "4,8", "model.height", "4", "model.width", "8", "data.columns", "8,16"))
 	got := half.Flights[0].all(t)
 	near(t, "cut pixel", float64(got[0]), float64(10*4+8)/255, 1e-6)
@@ -581,8 +577,7 @@ func TestPictures(t *testing.T) {
 	refused(t, "an angle that is no number", err, "index.csv:2", "sza", `"x"`)
 }
 
-// TestFilesOutside: neither an index of images nor that of a store opens
-// what is not in its folder.
+// TestFilesOutside: neither an index of images nor the index of a store opens files outside its folder.
 func TestFilesOutside(t *testing.T) {
 	work := t.TempDir()
 	dir := filepath.Join(work, "pictures")
@@ -623,8 +618,8 @@ func TestFilesOutside(t *testing.T) {
 	}
 }
 
-// TestPreprocessing: normalized images have the right moments, a flat field is
-// divided out, and equalizing spreads the range of an image.
+// TestPreprocessing: normalized images have the right moments, a flat field is divided out, and equalizing
+// spreads the range of an image.
 func TestPreprocessing(t *testing.T) {
 	picture := make([]float32, 64)
 	for i := range picture {
@@ -645,7 +640,7 @@ func TestPreprocessing(t *testing.T) {
 	if !slices.Equal(flat, []float32{0, 0, 0}) {
 		t.Errorf("a picture of one brightness becomes %v", flat)
 	}
-	// A lens that darkens half of the image.
+	// The lens darkens half of the image.
 	scene, field := []float32{4, 4, 2, 2}, []float32{2, 2, 1, 1}
 	flatten(scene, field)
 	if !slices.Equal(scene, []float32{3, 3, 3, 3}) {
@@ -653,7 +648,7 @@ func TestPreprocessing(t *testing.T) {
 	}
 	dark := make([]float32, 32*32)
 	for i := range dark {
-		dark[i] = float32(i%7) * 0.001 // next to no contrast, but for one bright pixel
+		dark[i] = float32(i%7) * 0.001 // almost no contrast, except for one bright pixel
 	}
 	dark[0] = 1
 	equalize(dark, 32, 32, 1)
@@ -667,7 +662,7 @@ func TestPreprocessing(t *testing.T) {
 	}
 }
 
-// TestChecks: what cannot train is refused, with the key.
+// TestChecks: settings that cannot train are rejected by key.
 func TestChecks(t *testing.T) {
 	for _, c := range []struct{ key, value, says string }{
 		{"model.view", "4", "model.view"},
@@ -705,7 +700,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestPhases: the configured phases, in order, each starting from the one before.
+// TestPhases: the configured phases come in order, each starting from the previous one.
 func TestPhases(t *testing.T) {
 	c := configure(t, "phases.run", "all", "phases.pretrain_flight", "flight-01", "phases.masked", "true", "phases.loo", "true", "split.validation", "flight-02", "phases.pretrain_steps", "7")
 	var names []string

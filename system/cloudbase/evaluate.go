@@ -11,26 +11,25 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// collapsed is the spread of predictions, as a share of that of the truths,
-// below which a model is called collapsed.
+// collapsed is the spread of predictions, relative to that of the true values, below which a model is called
+// collapsed.
 const collapsed = 0.3
 
-// predictions are those of a micro-batch of windows.
+// predictions holds the predictions for a micro-batch of windows.
 type predictions struct {
 	Windows   int
 	Predicted []float64 // km; nil for masked images
-	Truth     []float64 // km; unknown where there is none
+	Truth     []float64 // km; unknown if there is no label
 	Loss      float64   // sum of weight times loss
 }
 
-// measured are the predictions of all of a list of windows.
+// measured holds the predictions for a whole list of windows.
 type measured struct {
 	*predictions
 	windows []window
 }
 
-// spread are at most batches micro-batches of rows of the windows, spread over
-// all of them (0: all).
+// spread returns windows for at most batches micro-batches of rows (0: all), evenly spaced over the list.
 func spread(list []window, batches, rows int) []window {
 	most := batches * rows
 	if batches == 0 || most >= len(list) {
@@ -43,8 +42,8 @@ func spread(list []window, batches, rows int) []window {
 	return some
 }
 
-// evaluation measures the predictions for windows, at most batches micro-batches spread over all of
-// them (0: all).
+// evaluation measures the predictions for windows, in at most batches micro-batches spread over all of them
+// (0: all).
 func (r *reader) evaluation(list []window, batches int) *train.Evaluation[predictions] {
 	return &train.Evaluation[predictions]{
 		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[predictions], error] {
@@ -73,7 +72,7 @@ func (r *reader) evaluation(list []window, batches int) *train.Evaluation[predic
 	}
 }
 
-// batch are windows as a micro-batch, the first of which is number at of the pass.
+// batch makes a micro-batch of windows, the first of which is number at of the pass.
 func (r *reader) batch(list []window, at int) train.EvalBatch[predictions] {
 	examples := make([]example, len(list))
 	for i, w := range list {
@@ -104,7 +103,7 @@ func (r *reader) batch(list []window, at int) train.EvalBatch[predictions] {
 	}
 }
 
-// joined are micro-batches as one.
+// joined concatenates the predictions of micro-batches.
 func joined(parts []predictions) *predictions {
 	j := &predictions{}
 	for _, p := range parts {
@@ -114,7 +113,7 @@ func joined(parts []predictions) *predictions {
 	return j
 }
 
-// measure runs the evaluation of a loaded program over all of the windows.
+// measure evaluates a loaded program on all of the windows.
 func (r *reader) measure(ctx context.Context, x *engine.Executable, list []window) (*measured, error) {
 	found, err := r.evaluation(list, 0).Records(ctx, x, 0, train.Part{})
 	if err != nil {
@@ -123,8 +122,8 @@ func (r *reader) measure(ctx context.Context, x *engine.Executable, list []windo
 	return &measured{joined(found.List()), list}, nil
 }
 
-// metrics are the figures of an evaluation. base is the mean of the training
-// labels, which the skill is measured against.
+// metrics returns the metrics of an evaluation. base is the mean of the training labels, which is the
+// reference for the skill.
 func (j *predictions) metrics(base float64) (map[string]float64, error) {
 	n := float64(j.Windows)
 	if j.Predicted == nil { // masked images have no labels
@@ -139,7 +138,7 @@ func (j *predictions) metrics(base float64) (map[string]float64, error) {
 	}, nil
 }
 
-// constantError is the mean square error of predicting one value.
+// constantError returns the mean squared error of predicting one value.
 func constantError(truth []float64, value float64) (mse float64) {
 	for _, t := range truth {
 		mse += (t - value) * (t - value) / float64(len(truth))
@@ -147,7 +146,7 @@ func constantError(truth []float64, value float64) (mse float64) {
 	return mse
 }
 
-// monitored is the metric that decides which weights are best.
+// monitored returns the metric that selects the best weights.
 func monitored(c *config.Config) train.Metric {
 	if config.Of[Phases](c).Run == "mae" {
 		return train.Metric{Name: "eval_loss"}

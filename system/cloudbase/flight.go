@@ -8,19 +8,17 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// A flight is a recording: images in order of time, with the sun's angles
-// and, where it is known, the height of the cloud base. Flights are the groups
-// of every split.
+// flight is a recording: images in order of time, with the sun's angles and, if known, the height of the
+// cloud base. Splits are by flight.
 type flight struct {
 	Name          string
 	Height, Width int
-	// Time in seconds, SZA and SAA (the sun's zenith and azimuth angles) in
-	// degrees and Base in km, one of each for a frame; Base is NaN where it is
-	// not known.
+	// Time is in seconds, SZA and SAA (the sun's zenith and azimuth angles) are in degrees and Base is in km,
+	// with one value per frame. Base is NaN where it is unknown.
 	Time, SZA, SAA, Base []float64
-	// pixels is how images are stored.
+	// pixels is the format in which images are stored.
 	pixels pixel
-	// frame writes image i, [Height, Width]. Images are requested in order.
+	// frame writes image i, [Height, Width]. Images must be requested in order.
 	frame func(i int, dst []float32) error
 }
 
@@ -48,10 +46,10 @@ func (f *flight) check() error {
 	return nil
 }
 
-// pixel is how a pixel is stored: exactly, in no more bytes than it came in.
+// pixel is the storage format of a pixel: exact, and no larger than in the source.
 type pixel string
 
-// The kinds of pixel. Whole numbers stand for [0, 1].
+// These are the formats of pixels. Integers represent [0, 1].
 const (
 	pixelU8  pixel = "u8"
 	pixelU16 pixel = "u16"

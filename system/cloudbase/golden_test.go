@@ -15,8 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// The goldens are made by tools/goldens/cloudbase.py: networks written plainly
-// in PyTorch, in float64.
+// The goldens come from tools/goldens/cloudbase.py: networks written plainly in PyTorch, in float64.
 const goldenRows, goldenBatches, goldenUpdates = 8, 3, 30
 
 // golden is a network of the script and its file.
@@ -76,7 +75,7 @@ func (g *golden) floats(t *testing.T, name string) []float32 {
 	return out
 }
 
-// program compiles the step of the golden.
+// program compiles the training step of the golden.
 func (g *golden) program(t *testing.T, accumulation int, o engine.CompileOptions) *engine.Program {
 	t.Helper()
 	o.Verify = true
@@ -118,7 +117,7 @@ func (g *golden) arm(t *testing.T, p *engine.Program) *engine.Executable {
 	return r
 }
 
-// fill writes part of a batch of the golden into the inputs.
+// fill writes part of a batch of the golden to the inputs.
 func (g *golden) fill(t *testing.T, r *engine.Executable, batch, part, parts int) {
 	t.Helper()
 	for _, name := range []string{inputImages, inputAngles, inputBase, inputMask} {
@@ -140,7 +139,7 @@ func (g *golden) fill(t *testing.T, r *engine.Executable, batch, part, parts int
 	lr.F32()[0] = 1e-3
 }
 
-// curve trains and gives the losses and gradient norms.
+// curve trains and returns the losses and gradient norms.
 func (g *golden) curve(t *testing.T, r *engine.Executable, updates, accumulation int) (loss, norm []float32) {
 	t.Helper()
 	for u := range updates {
@@ -178,8 +177,8 @@ func furthest(got, want []float32) (worst float64, at int) {
 	return worst, at
 }
 
-// TestGoldens compares the answers, the losses and gradient norms of 30 updates and
-// the running statistics after them with PyTorch's.
+// TestGoldens compares predictions, the losses and gradient norms of 30 updates and the resulting running
+// statistics with PyTorch's.
 func TestGoldens(t *testing.T) {
 	for _, g := range goldens(t) {
 		t.Run(g.name, func(t *testing.T) {
@@ -210,7 +209,7 @@ func TestGoldens(t *testing.T) {
 			for _, s := range r.Program().States {
 				if s.Role == graph.Buffer && strings.Contains(s.Name, "running") {
 					x, _ := r.State(s.Name)
-					// Where an idle bias precedes it, the mean follows its drift.
+					// After an idle bias, the mean follows the drift of that bias.
 					tolerance := 1e-3
 					if strings.HasSuffix(s.Name, "running_mean") && (g.model.NormBias || strings.HasPrefix(s.Name, "dense.0")) {
 						tolerance = 3e-2
@@ -224,8 +223,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestLosses compares every kind of loss and its gradient with PyTorch's, alone and
-// with hard examples counting more.
+// TestLosses compares every kind of loss and its gradient with PyTorch's, with and without hard mining.
 func TestLosses(t *testing.T) {
 	f, err := safetensors.Open(filepath.Join("testdata", "goldens", "losses.safetensors"))
 	if err != nil {
@@ -266,7 +264,7 @@ func TestLosses(t *testing.T) {
 			if d, at := furthest(each.F32(), g.floats(t, kind)); d > 1e-6 {
 				t.Errorf("%s of example %d is %v, PyTorch %v", kind, at, each.F32()[at], g.floats(t, kind)[at])
 			}
-			m, _ := r.State(engine.Moment1 + "y") // with beta1 0 the gradient itself
+			m, _ := r.State(engine.Moment1 + "y") // the gradient itself, because beta1 is 0
 			if d, at := furthest(m.F32(), g.floats(t, kind+suffix+".gradient")); d > 1e-6 {
 				t.Errorf("gradient of %s%s for example %d is %v, PyTorch %v", kind, suffix, at, m.F32()[at], g.floats(t, kind+suffix+".gradient")[at])
 			}
@@ -274,9 +272,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// idle are the weights that change nothing, by the suffixes of their names: a shift
-// of all scores before a softmax, and shifts that batch normalization subtracts
-// again.
+// idle reports, by the suffix of its name, whether a weight has no effect: a shift of all scores before a
+// softmax, or a shift that batch normalization subtracts again.
 func (g *golden) idle(name string) bool {
 	suffixes := []string{"temporal_attention.1.bias"}
 	if g.model.Norm == "batch" {
@@ -288,8 +285,7 @@ func (g *golden) idle(name string) bool {
 	return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// TestGradientFlow: every weight of every network gets a gradient; that of the
-// idle ones is rounding.
+// TestGradientFlow: every weight of every network gets a gradient; for idle ones it is rounding noise.
 func TestGradientFlow(t *testing.T) {
 	for _, g := range goldens(t) {
 		p := g.program(t, 1, engine.CompileOptions{})
@@ -311,7 +307,7 @@ func TestGradientFlow(t *testing.T) {
 	}
 }
 
-// sameBits fails where two runs differ in a weight, a running statistic or a moment.
+// sameBits fails if two runs differ in a weight, a running statistic or a moment.
 func sameBits(t *testing.T, what string, a, b *engine.Executable) {
 	t.Helper()
 	for _, s := range a.Program().States {
@@ -323,7 +319,7 @@ func sameBits(t *testing.T, what string, a, b *engine.Executable) {
 	}
 }
 
-// statistics is how often a step updates running statistics.
+// statistics returns how often a step updates running statistics.
 func statistics(p *engine.Program) (n int) {
 	for _, x := range p.Func(engine.FuncStep).F.Nodes {
 		if _, ok := x.Op.(graph.RunningStats); ok {
@@ -333,8 +329,8 @@ func statistics(p *engine.Program) (n int) {
 	return n
 }
 
-// TestRecompute: dropping activations changes no bit, running statistics among
-// them, which a repeated update would move twice.
+// TestRecompute: dropping activations changes no bit. That includes the running statistics, which a repeated
+// update would move twice.
 func TestRecompute(t *testing.T) {
 	for _, g := range goldens(t) {
 		kept := g.program(t, 1, engine.CompileOptions{})
@@ -361,8 +357,8 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// TestAccumulation: two micro-batches of two are one of four where examples do
-// not see each other (group normalization, no hard mining).
+// TestAccumulation: two micro-batches of two equal one of four if examples are independent (group
+// normalization, no hard mining).
 func TestAccumulation(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.name != "group" && g.name != "cnn" {
@@ -381,7 +377,7 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// TestBF16: mixed precision follows the curve within its rounding.
+// TestBF16: mixed precision follows the curve up to rounding.
 func TestBF16(t *testing.T) {
 	for _, g := range goldens(t) {
 		r := g.arm(t, g.program(t, 1, engine.CompileOptions{ComputeDType: graph.BF16}))
@@ -392,7 +388,7 @@ func TestBF16(t *testing.T) {
 	}
 }
 
-// TestStates: the scales are in the program's buffers, so that a checkpoint has them.
+// TestStates: the scales are in the program's buffers, so checkpoints contain them.
 func TestStates(t *testing.T) {
 	g := goldens(t)[0]
 	r := g.arm(t, g.program(t, 1, engine.CompileOptions{}))

@@ -5,14 +5,13 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// The neighbors of a place of the grid that a message comes from: itself, and
-// those above, below, left and right of it.
+// neighbors lists where the messages to a place of the grid come from: the place itself, and those above,
+// below, left and right of it.
 var neighbors = [...][2]int{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}
 
-// grid passes messages between the places of each feature map x [N,h,w,C]:
-// two layers of graph attention (Velickovic et al. 2018) over the grid's
-// edges, the first with heads side by side, the second with one. No graph is
-// stored: a neighbor is a shift of the whole map.
+// grid passes messages between the places of each feature map x [N,h,w,C], through two layers of graph
+// attention (Velickovic et al. 2018) over the edges of the grid. The first concatenates its heads; the second
+// has one. No graph is stored, because a neighbor is a shift of the whole map.
 func (n *net) grid(b *graph.Builder, x *graph.Value) *graph.Value {
 	c := n.size()
 	b.Block("grid.0", func() { x = b.Elu(n.messages(b, x, n.Heads, c), 1) })
@@ -20,7 +19,7 @@ func (n *net) grid(b *graph.Builder, x *graph.Value) *graph.Value {
 	return nn.LayerNorm(b, "grid.norm", x, normEps)
 }
 
-// messages is a layer of graph attention of heads of width c: [N,h,w,heads*c].
+// messages is a layer of graph attention with heads of width c: [N,h,w,heads*c].
 //
 //	e_ij = LeakyReLU(a_dst.W x_i + a_src.W x_j), alpha = softmax over j, y_i = sum_j alpha_ij W x_j + bias
 func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Value {
@@ -36,7 +35,7 @@ func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Va
 	inside := b.BroadcastTo(b.Scalar(1), 1, h, w, 1)
 	var edges []*graph.Value
 	for _, d := range neighbors {
-		const out = 1e4 // a score that no softmax sees
+		const out = 1e4 // subtracted from a score to give it no weight in the softmax
 		e := b.LeakyRelu(b.Add(to, shift(b, from, d)), 0.2)
 		e = b.Add(e, b.MulC(b.AddC(shift(b, inside, d), -1), out))
 		edges = append(edges, b.Reshape(e, size, h, w, heads, 1))
@@ -55,8 +54,8 @@ func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Va
 	return b.Add(b.Reshape(y, size, h, w, heads*c), b.Param("bias", graph.Zeros(), heads*c))
 }
 
-// shift moves the neighbor in direction d of every place of x [N,h,w,C] to
-// it; beyond the edge there are zeros.
+// shift moves the neighbor in direction d of every place of x [N,h,w,C] to that place. Beyond the edge there
+// are zeros.
 func shift(b *graph.Builder, x *graph.Value, d [2]int) *graph.Value {
 	for axis, by := range d {
 		n := x.Shape()[axis+1]

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 )
 
-// configure is the system's configuration with settings, key and value in turns.
+// configure returns a configuration of the system with the given keys and values.
 func configure(t *testing.T, settings ...string) *config.Config {
 	t.Helper()
 	c, err := tryConfigure(settings...)
@@ -51,7 +51,7 @@ func stored(t *testing.T, c *config.Config) *store {
 	return s
 }
 
-// all reads the pictures of a flight.
+// all reads the images of a flight.
 func (r *recording) all(t *testing.T) []float32 {
 	t.Helper()
 	out := make([]float32, len(r.Time)*r.Height*r.Width)
@@ -68,7 +68,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
-// refused checks that err says all of the words.
+// refused checks that err contains all of the words.
 func refused(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -80,7 +80,7 @@ func refused(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// compile makes the training program of a configuration.
+// compile compiles the training program of a configuration.
 func compile(t *testing.T, c *config.Config) *engine.Program {
 	t.Helper()
 	m, err := System.Describe(c)

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// least is what training needs at the least; see [plan.Least].
+// least returns the minimum that training needs; see [plan.Least].
 func (n *net) least(masked bool) plan.Least {
 	weights, in := 0.0, n.View
 	if n.Architecture == "cnn" {
@@ -25,7 +25,7 @@ func (n *net) least(masked bool) plan.Least {
 	}
 	c := n.size()
 	out = append(out, plan.Part{Of: plan.Trained, Count: size.Float(c, c) + size.Float(c, c/2), Keys: "model.channels"})
-	each := 0.0 // weights of a block that joins the frames
+	each := 0.0 // number of weights of a block that joins the frames
 	switch n.Architecture {
 	case "transformer":
 		each = (4 + 2*mlpRatio) * size.Float(c, c)

@@ -11,15 +11,15 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// reader writes windows into the inputs of a program.
+// reader writes windows to the inputs of a program.
 type reader struct {
 	model   *Model
 	data    *Data
-	augment *Augment // nil: windows as they are
+	augment *Augment // nil means no augmentation
 	seed    uint64
 	workers int
 	masked  bool
-	buffers sync.Pool // *[]byte
+	buffers sync.Pool // holds *[]byte
 }
 
 func newReader(c *config.Config) *reader {
@@ -29,14 +29,14 @@ func newReader(c *config.Config) *reader {
 	}
 }
 
-// example is a window's place in the stream.
+// example is a window and its position in the stream.
 type example struct {
 	window
 	epoch, index int64
 }
 
-// fill writes examples to the rows of a micro-batch; rows without one have weight
-// 0. Rows are read in parallel.
+// fill writes examples to the rows of a micro-batch. Rows without one have weight 0. Rows are read in
+// parallel.
 func (r *reader) fill(list []example, in train.Inputs) error {
 	images, err := in.F32(inputImages)
 	if err != nil {
@@ -133,24 +133,24 @@ func (r *reader) window(e example, images, angles []float32) error {
 	return nil
 }
 
-// dataLoader streams training windows endlessly: epoch after epoch in another
-// order, joined seamlessly, so that every micro-batch is full.
+// dataLoader streams training windows endlessly. Epochs with different orders are joined seamlessly, so that
+// every micro-batch is full.
 type dataLoader struct {
 	*reader
 	list        []window
 	rows, micro int
 	shuffle     bool
-	done        int64 // examples handed out
+	done        int64 // number of examples handed out
 	order       string
-	flights     string // the id of what is stored
+	flights     string // id of the stored flights
 }
 
-// position is the place of a dataLoader in its stream.
+// position is the position of a dataLoader in its stream.
 type position struct {
 	Examples int64 `json:"examples"`
-	// Order is what the stream depends on.
+	// Order identifies what the stream depends on.
 	Order string `json:"order"`
-	// Flights is the id of what is stored; empty in older checkpoints.
+	// Flights is the id of the stored flights; empty in older checkpoints.
 	Flights string `json:"flights,omitempty"`
 }
 
@@ -163,7 +163,7 @@ func newDataLoader(c *config.Config, list []window, rows, micro int, flights str
 	return f
 }
 
-// at is example number k of the stream.
+// at returns example number k of the stream.
 func (f *dataLoader) at(k int64) example {
 	n := int64(len(f.list))
 	e := example{epoch: k / n, index: k % n}
@@ -175,7 +175,7 @@ func (f *dataLoader) at(k int64) example {
 	return e
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f *dataLoader) Next() (train.Update, error) {
 	first := f.done
 	f.done += int64(f.rows * f.micro)
@@ -191,7 +191,7 @@ func (f *dataLoader) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f *dataLoader) Seek(cursor json.RawMessage) error {
 	var p position
 	if err := json.Unmarshal(cursor, &p); err != nil {
@@ -207,5 +207,5 @@ func (f *dataLoader) Seek(cursor json.RawMessage) error {
 	return nil
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f *dataLoader) Close() {}

@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// each is the loss of every example: y and truth [B], in units of the training
-// labels' deviation. With e = y - truth and
+// each returns the loss of every example. y and truth are [B], in units of the standard deviation of the
+// training labels. With e = y - truth and
 //
 //	huber(e) = e^2/2 where |e| < delta, else delta*(|e| - delta/2)   (Huber 1964)
 //
@@ -20,7 +20,7 @@ import (
 //	weighted_huber      u*huber(e)
 //	weighted_huber_mae  u*(alpha*huber(e) + (1-alpha)*|e|^gamma)
 //
-// where u is under_weight for predictions below the truth and 1 for others.
+// where u is under_weight for predictions below the truth and otherwise 1.
 func (l *Loss) each(b *graph.Builder, y, truth *graph.Value) *graph.Value {
 	e := b.Sub(y, truth)
 	abs := b.Apply(graph.FnAbs, e)
@@ -33,7 +33,7 @@ func (l *Loss) each(b *graph.Builder, y, truth *graph.Value) *graph.Value {
 	case "mse_mae":
 		return blend(b.Square(e), abs)
 	}
-	// The square of what is below delta, and the line of what is above it.
+	// Square the part below delta, and add the linear part above it.
 	square := b.MinC(abs, l.Delta)
 	loss := b.Add(b.MulC(b.Square(square), 0.5), b.MulC(b.Sub(abs, square), l.Delta))
 	if l.Kind == "huber_mae" || l.Kind == "weighted_huber_mae" {
@@ -46,18 +46,17 @@ func (l *Loss) each(b *graph.Builder, y, truth *graph.Value) *graph.Value {
 	return loss
 }
 
-// power is x^p for x >= 0.
+// power returns x^p for x >= 0.
 func power(b *graph.Builder, x *graph.Value, p float64) *graph.Value {
-	const tiny = 1e-6 // where the logarithm begins
+	const tiny = 1e-6 // below this, the logarithm is clamped
 	if p == 1 {
 		return x
 	}
 	return b.Exp(b.MulC(b.Log(b.MaxC(x, tiny)), p))
 }
 
-// total adds the losses up. In training, those of the hardest share of the
-// micro-batch count hard_mining_factor times (Shrivastava et al. 2016 take
-// these alone).
+// total sums the losses. In training, the hardest share of a micro-batch counts hard_mining_factor times
+// (Shrivastava et al. 2016 use only those).
 func (l *Loss) total(b *graph.Builder, each *graph.Value, train bool) *graph.Value {
 	sum := b.Sum(each)
 	k := int(math.Round(l.HardShare * float64(each.Shape()[0])))

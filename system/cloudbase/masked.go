@@ -7,10 +7,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// reconstruct is the objective of masked pre-training (He et al. 2022, with
-// convolutions as Woo et al. 2023): patches of the images are hidden, and
-// transposed convolutions reconstruct them from the features of the rest. The loss
-// of an example is the mean square error of its hidden pixels.
+// reconstruct is the objective of masked pre-training (He et al. 2022, with convolutions as in Woo et al.
+// 2023): patches of the images are hidden, and transposed convolutions reconstruct them from the features of
+// the rest. The loss of an example is the mean squared error of its hidden pixels.
 func (n *net) reconstruct(b *graph.Builder) engine.Objective {
 	x := n.pictures(b)
 	s := x.Shape()
@@ -24,7 +23,7 @@ func (n *net) reconstruct(b *graph.Builder) engine.Objective {
 			out = n.Channels[left-1]
 		}
 		b.Block(fmt.Sprintf("decoder.%d", i), func() {
-			// Each step doubles the image; what a halving cut off is 0.
+			// Each step doubles the image. Rows and columns that a halving cut off are 0.
 			size := h.Shape()
 			op := graph.Conv(2, 0)
 			w := b.Param("weight", graph.KaimingNormal(out*4), size[3], out, 2, 2)

@@ -11,17 +11,17 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// The inputs and the output of the program.
+// These are the inputs and the output of the program.
 const (
 	inputImages  = "images"  // F32 [B, F, H, W]
-	inputAngles  = "angles"  // F32 [B, 2]: zenith angle and azimuth of the sun, degrees
+	inputAngles  = "angles"  // F32 [B, 2]: zenith and azimuth angles of the sun, degrees
 	inputBase    = "cbh"     // F32 [B], km
-	inputMask    = "mask"    // F32 [B, F', H/patch, W/patch]: 1 where masked pre-training hides
+	inputMask    = "mask"    // F32 [B, F', H/patch, W/patch]: 1 where masked pre-training hides a patch
 	inputWeights = "weights" // F32 [B]
 	outputBase   = "cbh"     // F32 [B], km
 )
 
-// The constants of the guide's network.
+// These are the constants of the guide's network.
 const (
 	filmWidth   = 256
 	leak        = 0.01 // slope of LeakyReLU
@@ -30,17 +30,18 @@ const (
 	denseLayers = 2
 )
 
-// net is the network of a configuration for micro-batches of so many examples.
+// net is the network of a configuration for micro-batches of rows examples.
 type net struct {
 	*Model
 	seed  uint64
 	rows  int
 	train bool
-	// adapters, where there are some, leave all as it was that they do not name.
+	// adapters, if set, freeze everything that they do not name.
 	adapters *nn.Adapters
 }
 
-// role is that of what a layer keeps without training it: a frozen layer never moves it.
+// role returns the role of states that a layer keeps without training. If the layer is frozen, they never
+// change.
 func (n *net) role(layer string) graph.Role {
 	if n.frozen(layer) {
 		return graph.Frozen
@@ -48,16 +49,16 @@ func (n *net) role(layer string) graph.Role {
 	return graph.Buffer
 }
 
-// frozen reports whether a layer stays as the run that is adapted has it.
+// frozen reports whether a layer stays as in the adapted run.
 func (n *net) frozen(layer string) bool { return n.adapters != nil && !n.adapters.Whole(layer) }
 
-// steps is how many images of View frames a window has.
+// steps returns the number of images of View frames in a window.
 func (n *net) steps() int { return n.Frames - n.View + 1 }
 
-// size of the features of an image.
+// size returns the width of the features of an image.
 func (n *net) size() int { return n.Channels[len(n.Channels)-1] }
 
-// pictures arranges the frames: [B*steps, H, W, View], channels last.
+// pictures arranges the frames as [B*steps, H, W, View], channels last.
 func (n *net) pictures(b *graph.Builder) *graph.Value {
 	x := b.Input(inputImages, graph.T(graph.F32, n.rows, n.Frames, n.Height, n.Width))
 	t := n.steps()
@@ -72,8 +73,7 @@ func (n *net) pictures(b *graph.Builder) *graph.Value {
 	return b.Reshape(x, n.rows*t, n.Height, n.Width, 1)
 }
 
-// angles are the features of the sun's angles: [B, 4] sines and cosines, or
-// [B, 2] scaled degrees.
+// angles returns the features of the sun's angles: [B, 4] sines and cosines, or [B, 2] scaled degrees.
 func (n *net) angles(b *graph.Builder) *graph.Value {
 	x := b.Input(inputAngles, graph.T(graph.F32, n.rows, 2))
 	used := [2]bool{n.UseAngles == "both" || n.UseAngles == "sza", n.UseAngles == "both" || n.UseAngles == "saa"}
@@ -102,9 +102,8 @@ func (n *net) angles(b *graph.Builder) *graph.Value {
 	return b.Concat(1, features...)
 }
 
-// idle reports whether a bias before the normalization is left out: batch
-// normalization subtracts it again, so its gradient is rounding noise, which AdamW
-// scales up to steps of full size.
+// idle reports whether to omit a bias before the normalization. Batch normalization subtracts it again, so
+// its gradient is rounding noise, which AdamW scales up to steps of full size.
 func (n *net) idle() bool { return n.Norm == "batch" && !n.NormBias }
 
 // linear is a layer with the guide's initialization: Xavier normal weights.
@@ -112,8 +111,7 @@ func linear(b *graph.Builder, name string, x *graph.Value, out int) *graph.Value
 	return nn.Linear(b, name, x, out, true, graph.XavierNormal(x.Shape().Last(), out))
 }
 
-// conv is a convolution of one size with the guide's initialization: Kaiming normal
-// over the outputs.
+// conv is a size-preserving convolution with the guide's initialization: Kaiming normal over the outputs.
 func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias bool) (y *graph.Value) {
 	b.Scope(name, func() {
 		w := b.Param("weight", graph.KaimingNormal(out*kernel*kernel), out, x.Shape().Last(), kernel, kernel)
@@ -126,8 +124,8 @@ func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias b
 	return y
 }
 
-// needsBatch reports whether a batch norm computes with statistics of the micro-batch in
-// training: one example has none. What adapters leave frozen does not.
+// needsBatch reports whether a batch norm uses the statistics of the micro-batch in training, which one
+// example does not have. Norms that adapters leave frozen do not.
 func (m *Model) needsBatch(adapters *nn.Adapters) bool {
 	if m.Norm != "batch" || m.Architecture == "cnn" {
 		return false
@@ -146,9 +144,8 @@ func (m *Model) needsBatch(adapters *nn.Adapters) bool {
 	return false
 }
 
-// norm normalizes the channels of x, by batch or by group; a frozen one by the running
-// statistics in training too, as in evaluations, or the adapters would fit a model that no
-// evaluation sees.
+// norm normalizes the channels of x, by batch or by group. A frozen norm uses the running statistics even in
+// training. Otherwise the adapters would fit a model different from that of evaluations.
 func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Value) {
 	b.Scope(name, func() {
 		c := x.Shape().Last()
@@ -173,10 +170,9 @@ func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Valu
 	return y
 }
 
-// normByFrame normalizes images x [B*steps,h,w,C] frame by frame of the window,
-// each with the statistics of the micro-batch at that time alone, like a program
-// that sends one frame after the other through its network. The running statistics
-// move once for each.
+// normByFrame normalizes images x [B*steps,h,w,C] separately for each frame of the window, with the
+// statistics of the micro-batch at that time, as a program does that passes one frame after another through
+// its network. The running statistics move once for each frame.
 func (n *net) normByFrame(b *graph.Builder, x, gamma, beta, mean, variance *graph.Value) *graph.Value {
 	s, t := x.Shape(), n.steps()
 	windows := b.Reshape(x, n.rows, t, s[1]*s[2], s[3])
@@ -216,8 +212,8 @@ func (n *net) attend(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// film scales and shifts the channels of images x [B*steps,H,W,C] as a function of
-// the angles a [B,A] (Perez et al. 2018).
+// film scales and shifts the channels of images x [B*steps,H,W,C] as a function of the angles a [B,A] (Perez
+// et al. 2018).
 func (n *net) film(b *graph.Builder, x, a *graph.Value) (y *graph.Value) {
 	s := x.Shape()
 	c := s[3]
@@ -234,8 +230,7 @@ func (n *net) film(b *graph.Builder, x, a *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// features are the maps after the convolutions: [B*steps, h, w, C]. Without
-// angles (nil) nothing is modulated.
+// features returns the maps after the convolutions: [B*steps, h, w, C]. If a is nil, nothing is modulated.
 func (n *net) features(b *graph.Builder, x, a *graph.Value) *graph.Value {
 	if n.SpatialAttention {
 		x = n.attend(b, x)
@@ -246,7 +241,7 @@ func (n *net) features(b *graph.Builder, x, a *graph.Value) *graph.Value {
 			if i == 0 && a != nil {
 				x = b.MaxPool2D(n.film(b, b.LeakyRelu(x, leak), a), 2, 2, 0)
 			} else {
-				// The function is monotonic: after the maximum it gives the same for a
+				// The function is monotonic, so applying it after the maximum gives the same result for a
 				// quarter of the work.
 				x = b.LeakyRelu(b.MaxPool2D(x, 2, 2, 0), leak)
 			}
@@ -269,14 +264,14 @@ func (n *net) dense(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	})
 	b.Scope("output", func() {
 		w := b.Param("weight", graph.Normal(0.5), 1, n.size()/2)
-		// The last matmul stays float32 in any precision: it is the answer.
+		// The last matmul stays float32 in any precision, because it is the prediction.
 		y = b.Emit(graph.MatMul{TransB: true, Out: graph.F32}, x, w)[0]
 		y = b.Reshape(b.Add(y, b.Param("bias", graph.Const(0.1), 1)), n.rows)
 	})
 	return y
 }
 
-// scaled is the network's answer in units of the training labels: [B].
+// scaled returns the prediction in units of the training labels: [B].
 func (n *net) scaled(b *graph.Builder) *graph.Value {
 	if n.Architecture == "cnn" {
 		return n.plain(b)
@@ -289,8 +284,8 @@ func (n *net) scaled(b *graph.Builder) *graph.Value {
 	return n.dense(b, n.overTime(b, b.Reshape(h, n.rows, n.steps(), h.Shape().Last())))
 }
 
-// plain is the guide's baseline: the mean image, convolutions without normalization
-// or angles, a head of rectified layers.
+// plain is the guide's baseline: the mean image, convolutions without normalization or angles, and a head of
+// layers with ReLU.
 func (n *net) plain(b *graph.Builder) (y *graph.Value) {
 	x := b.Input(inputImages, graph.T(graph.F32, n.rows, n.Frames, n.Height, n.Width))
 	x = b.Reshape(b.Mean(x, 1), n.rows, n.Height, n.Width, 1)
@@ -308,7 +303,7 @@ func (n *net) plain(b *graph.Builder) (y *graph.Value) {
 	return b.Reshape(linear(b, "output", x, 1), n.rows)
 }
 
-// objective is the weighted loss of a micro-batch.
+// objective returns the weighted loss of a micro-batch.
 func (n *net) objective(b *graph.Builder, l *Loss) engine.Objective {
 	y := n.scaled(b)
 	mean, std := n.scaleState(b, stateBase, 1)
@@ -331,7 +326,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	adapters := lora.Adapters(t.Seed)
 	least := 1
 	if m.needsBatch(adapters) {
-		least = 2 // one example has no deviation from the mean of the micro-batch
+		least = 2 // one example does not deviate from the mean of its micro-batch
 	}
 	return &system.Model{
 		LeastRows: least, Least: lora.LeastFrozen((&net{Model: m}).least(masked)), AllReached: lora.AllReached(),

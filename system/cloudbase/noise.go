@@ -2,15 +2,15 @@ package cloudbase
 
 import "math"
 
-// noise is a smooth random field of the plane: values in [0, 1) at the points
-// of a lattice of cell 1, joined by a quintic (Perlin 2002), three octaves of
-// it. A field is a pure function of its seed, so any part can be drawn alone.
+// noise is a smooth random field in the plane, with values in [0, 1): three octaves of random values on a
+// lattice of cell size 1, interpolated by a quintic (Perlin 2002). A field is a pure function of its seed, so
+// any part can be computed alone.
 type noise uint64
 
-// octaves of a field: each has twice the frequency and half the amplitude of the one before.
+// octaves is the number of octaves. Each has twice the frequency and half the amplitude of the previous one.
 const octaves = 3
 
-// at is the field at (x, y), with mean 1/2.
+// at returns the field at (x, y), with mean 1/2.
 func (n noise) at(x, y float64) float64 {
 	sum, weight, total := 0.0, 1.0, 0.0
 	for o := range octaves {
@@ -32,7 +32,7 @@ func (n noise) octave(x, y float64) float64 {
 	return lerp(top, low, v)
 }
 
-// corner is the value of a lattice point.
+// corner returns the value at a lattice point.
 func (n noise) corner(i, j int64) float64 {
 	return float64(mix(uint64(n)^mix(uint64(i)^mix(uint64(j)*0x9e3779b97f4a7c15)))>>11) * 0x1p-53
 }

@@ -22,11 +22,11 @@ type task struct {
 	env    system.Env
 	store  *store
 	sides  *sides
-	scaler scaler // of the training windows
+	scaler scaler // scales of the training windows
 	reader *reader
 }
 
-// scalerFile is the file of a checkpoint that shows its scales to people.
+// scalerFile is the file of a checkpoint that lists its scales for users.
 const scalerFile = "scaler.json"
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (run *system.Run, err error) {
@@ -80,7 +80,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	switch {
 	case t.reader.masked:
-		// Each pixel predicted as the mean of its image, whose pixels have variance 1.
+		// This is the error of predicting each pixel as the mean of its image, whose pixels have variance 1.
 		if config.Of[Data](c).Normalize == "zscore" {
 			run.Baselines = []system.Baseline{{Name: "the mean of each image", Value: 1}}
 		}
@@ -96,7 +96,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return run, nil
 }
 
-// announce reports what was found in the data.
+// announce logs what was found in the data.
 func (t *task) announce() {
 	for _, s := range []struct {
 		name string
@@ -114,7 +114,7 @@ func (t *task) announce() {
 	}
 }
 
-// truth are the known labels of windows.
+// truth returns the known labels of windows.
 func (t *task) truth(list []window) (km []float64) {
 	for _, w := range list {
 		if v := w.flight.Base[w.middle(t.reader.model.Frames)]; v != unknown {
@@ -124,14 +124,14 @@ func (t *task) truth(list []window) (km []float64) {
 	return km
 }
 
-// load puts the scales of the training flights, and the weights that
-// phases.init names, into a loaded program; or all of the run that is adapted, its scales too.
+// load copies the scales of the training flights and the weights of phases.init to a loaded program. If a run
+// is adapted, it copies everything from that run, including the scales.
 func (t *task) load(r *engine.Executable) error {
 	if base := baseOf(t.config); base.Dir != "" {
 		return config.Of[system.LoRA](t.config).Begin(r, base, t.env.Log)
 	}
 	path := config.Of[Phases](t.config).Init
-	if len(t.env.From) > 0 { // an earlier phase, wherever the run is by now
+	if len(t.env.From) > 0 { // an earlier phase, wherever its run is now
 		var err error
 		if path, err = t.env.From[0].Find(filepath.Dir(filepath.Clean(t.env.Dir.Path()))); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (t *task) load(r *engine.Executable) error {
 	return t.scaler.set(r)
 }
 
-// start copies the weights of a run or a checkpoint that this model has too.
+// start copies the weights of a run or checkpoint that also exist in this model.
 func (t *task) start(r *engine.Executable, path string) (err error) {
 	chosen, err := checkpoint.Choose(path, "")
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// The files that a report leaves in a run directory.
+// These are the files that a report leaves in a run directory.
 const (
 	OutcomeFile     = "report.json"
 	PredictionsFile = "predictions.csv"
@@ -32,31 +32,31 @@ const (
 	FoldsFile       = "loo.json"
 )
 
-// Outcome is report.json: the result of a run. Heights are in km.
+// Outcome is the content of report.json: the result of a run. Heights are in km.
 type Outcome struct {
 	Update     int64  `json:"update"`
 	Parameters int64  `json:"parameters"`
 	Phase      string `json:"phase"`
-	// Flights trained on, and the scales fitted on them.
+	// Trained lists the flights trained on, and Scaler has the scales fitted on them.
 	Trained  []string        `json:"trained_flights"`
 	Scaler   scaler          `json:"scaler"`
 	Interval Interval        `json:"interval"`
 	Sides    map[string]Side `json:"sides"`
 }
 
-// Side is the model's results on the flights of one side of the split.
+// Side holds the model's results on the flights of one side of the split.
 type Side struct {
 	Figures
-	// Baseline is the root mean square error of the mean of the training labels;
-	// Skill the share of its mean square error that the model saves.
+	// Baseline is the root mean squared error of predicting the mean of the training labels. Skill is the
+	// share of its mean squared error that the model removes.
 	Baseline  checkpoint.Float   `json:"baseline_rmse"`
 	Skill     checkpoint.Float   `json:"skill"`
 	Collapsed bool               `json:"collapsed"`
 	Flights   map[string]Figures `json:"flights"`
 }
 
-// Figures are those of metric.Regression, with names as in the guide, and the
-// share of truths that the intervals cover.
+// Figures holds the metrics of metric.Regression, with names as in the guide, and the share of true values
+// that the intervals cover.
 type Figures struct {
 	MAE         checkpoint.Float   `json:"mae"`
 	MSE         checkpoint.Float   `json:"mse"`
@@ -74,17 +74,17 @@ type Figures struct {
 	full        metric.Regression
 }
 
-// Interval is interval.json: how far from a prediction the truth may be.
+// Interval is the content of interval.json: how far the true value may be from a prediction.
 type Interval struct {
 	Update     int64            `json:"update"`
 	Confidence float64          `json:"confidence"`
-	HalfWidth  checkpoint.Float `json:"half_width"` // km; +Inf without enough examples
-	// Flights and examples that it was calibrated on; none, then there is no interval.
+	HalfWidth  checkpoint.Float `json:"half_width"` // km; +Inf if there are too few examples
+	// Flights and Examples tell what it was calibrated on. If there are none, there is no interval.
 	Flights  []string `json:"flights"`
 	Examples int      `json:"examples"`
 }
 
-// figures of predictions with intervals of a half-width.
+// figures returns the metrics of predictions with intervals of half-width half.
 func figures(predicted, truth []float64, half float64) (Figures, error) {
 	r, err := metric.Regress(predicted, truth)
 	if err != nil {
@@ -102,7 +102,7 @@ func figures(predicted, truth []float64, half float64) (Figures, error) {
 	return f, nil
 }
 
-// side sums up the predictions on a side of the split.
+// side summarizes the predictions on one side of the split.
 func (t *task) side(j *measured, half, mean float64) (s Side, err error) {
 	if s.Figures, err = figures(j.Predicted, j.Truth, half); err != nil {
 		return s, err
@@ -134,7 +134,7 @@ func (j *measured) byFlight() map[string]*measured {
 	return out
 }
 
-// flightNames are those of windows, in their order.
+// flightNames returns the flights of windows, in their order.
 func flightNames(list []window) (names []string) {
 	for _, w := range list {
 		if len(names) == 0 || names[len(names)-1] != w.flight.Name {
@@ -144,11 +144,10 @@ func flightNames(list []window) (names []string) {
 	return names
 }
 
-// sideNames are the sides that are reported on, the one that counts first.
+// sideNames lists the sides that are reported on, the most important first.
 var sideNames = []string{"test", "validation", "calibration"}
 
-// report measures every held-out flight with the weights in r and writes the
-// reports to dir.
+// report measures every held-out flight with the weights in r and writes the reports to dir.
 func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	scales, err := scalesOf(r)
 	if err != nil {
@@ -202,7 +201,7 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 	return nil
 }
 
-// interval calibrates the half-width on flights that nothing else was chosen by.
+// interval calibrates the half-width on flights that were not used to choose anything else.
 func (t *task) interval(j *measured, update int64) Interval {
 	i := Interval{Update: update, Confidence: config.Of[Split](t.config).Confidence, HalfWidth: checkpoint.Float(math.Inf(1))}
 	if j == nil {
@@ -217,7 +216,7 @@ func (t *task) interval(j *measured, update int64) Interval {
 	return i
 }
 
-// predictions writes predictions.csv, a row for each window.
+// predictions writes predictions.csv, with a row for each window.
 func (t *task) predictions(dir *rundir.Dir, bySide map[string]*measured, half float64) error {
 	var buffer bytes.Buffer
 	w := csv.NewWriter(&buffer)
@@ -260,7 +259,7 @@ func (t *task) folds() error {
 		}
 		raw, err := regular.Read(filepath.Join(parent, e.Name(), OutcomeFile), regular.Text)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // not done yet
+			continue // not finished yet
 		}
 		var o Outcome
 		if err == nil {
@@ -278,7 +277,7 @@ func (t *task) folds() error {
 	return errors.Join(whole.ReplaceJSON(FoldsFile, folds), whole.Close())
 }
 
-// lead is the result in a few lines.
+// lead states the result in a few lines.
 func lead(o *Outcome) (lines []string) {
 	for _, name := range sideNames[:2] {
 		s, ok := o.Sides[name]
@@ -297,8 +296,8 @@ func lead(o *Outcome) (lines []string) {
 	return lines
 }
 
-// intervalOf is the interval of a checkpoint: that of its run, if it was
-// calibrated for these weights, else that of an evaluation of this checkpoint.
+// intervalOf returns the interval of a checkpoint: that of its run, if it was calibrated for these weights,
+// or else that of an evaluation of this checkpoint.
 func intervalOf(path string, update int64) (Interval, error) {
 	for _, dir := range []string{checkpoint.RunOf(path), checkpoint.Evaluated(path)} {
 		i, err := readInterval(dir)
@@ -309,7 +308,7 @@ func intervalOf(path string, update int64) (Interval, error) {
 	return Interval{HalfWidth: checkpoint.Float(math.Inf(1))}, nil
 }
 
-// readInterval is the interval in a folder; there may be none.
+// readInterval returns the interval in a folder, which may have none.
 func readInterval(dir string) (i Interval, err error) {
 	i.HalfWidth = checkpoint.Float(math.Inf(1))
 	path := filepath.Join(dir, IntervalFile)

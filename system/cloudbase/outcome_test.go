@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// TestCollapse: a model that predicts nearly a constant is called collapsed, and one
-// that follows the truth is not.
+// TestCollapse: a model that predicts almost a constant is called collapsed, and one that follows the truth
+// is not.
 func TestCollapse(t *testing.T) {
 	r := &recording{Name: "a", Time: []float64{0, 1, 2, 3}}
 	j := &measured{predictions: &predictions{Truth: []float64{0.5, 1, 1.5, 2}}}
@@ -35,14 +35,14 @@ func TestCollapse(t *testing.T) {
 		if s.Collapsed != c.collapsed || strings.Contains(said, "COLLAPSED") != c.collapsed {
 			t.Errorf("%v of %v: collapsed %v\n%s", c.predicted, j.Truth, s.Collapsed, said)
 		}
-		// Against a constant of 1 km: mean square error (0.25+0+0.25+1)/4.
+		// Against a constant of 1 km, the mean squared error is (0.25+0+0.25+1)/4.
 		near(t, "baseline", float64(s.Baseline), math.Sqrt(0.375), 1e-12)
 		near(t, "skill", float64(s.Skill), metric.Skill(float64(s.MSE), 0.375), 1e-12)
 	}
 }
 
-// TestInterval: without enough calibration examples there is no interval, and
-// a run directory gives back what was written.
+// TestInterval: without enough calibration examples there is no interval, and what is written to a run
+// directory can be read back.
 func TestInterval(t *testing.T) {
 	task := &task{config: configure(t, "split.confidence", "0.5")}
 	r := &recording{Name: "a"}

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// page is report.html.
+// page returns the content of report.html.
 func page(c *config.Config, o *Outcome, bySide map[string]*measured, h *train.History) *report.Page {
 	p := &report.Page{Title: "cloudbase", Lead: strings.Join(lead(o), "\n")}
 	if c.Preset != "" {
@@ -75,7 +75,7 @@ func row(name string, f Figures) []string {
 
 func f3(v float64) string { return fmt.Sprintf("%.3f", v) }
 
-// ends of the heights, predicted and true.
+// ends returns the range of the predicted and true heights.
 func (j *measured) ends() [2]float64 {
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := range j.Truth {

@@ -11,16 +11,15 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// The folders of the runs of a whole training.
+// These are the folders of the runs of a whole training.
 const (
 	folderMasked   = "masked"
 	folderPretrain = "pretrain"
 	folderFinal    = "final"
-	folderFold     = "loo-" // and the flight
+	folderFold     = "loo-" // followed by the flight
 )
 
-// phases are the configured runs: masked images, one flight, all flights, and a
-// fold for each.
+// phases returns the configured runs: masked images, one flight, all flights, and a fold for each flight.
 func phases(c *config.Config, dir string) []system.Phase {
 	p := config.Of[Phases](c)
 	if p.Run != "all" && p.Run != "loo" {
@@ -47,7 +46,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 		add(folderFinal, "all flights except those in the split", "final", 0)
 	}
 	if p.Run == "loo" || p.Loo {
-		// A fold starts from scratch: earlier runs have seen its flight.
+		// A fold starts from scratch, because earlier runs have seen its flight.
 		last, from = p.Init, ""
 		all, err := flights(c)
 		if err != nil {
@@ -62,12 +61,12 @@ func phases(c *config.Config, dir string) []system.Phase {
 	return out
 }
 
-// lengths are the settings that count updates.
+// lengths returns the settings that count updates.
 func lengths(*config.Config) (keys []string, lenient []config.Override) {
 	return []string{"training.max_steps", "phases.masked_steps", "phases.pretrain_steps", "phases.loo_steps"}, nil
 }
 
-// reads reports whether a setting concerns a run of a kind.
+// reads reports whether a setting affects a kind of run.
 func reads(run, key string) bool {
 	switch key {
 	case "phases.masked_steps", "model.mask_share", "model.mask_patch", "model.mask_sigmoid":
@@ -80,7 +79,7 @@ func reads(run, key string) bool {
 		return run == "final"
 	case "phases.loo_steps", "phases.leave_out":
 		return run == "fold"
-	case "phases.masked", "phases.loo": // which phases there are
+	case "phases.masked", "phases.loo": // these select the phases
 		return false
 	}
 	return true
@@ -98,7 +97,7 @@ func fixed(key string) bool {
 	return slices.Contains([]string{"phases.run", "phases.pretrain_flight", "phases.overweight_factor", "phases.leave_out"}, key)
 }
 
-// ready reports whether there is something at path to start from.
+// ready returns a check that there is something at path to start from.
 func ready(path string) func() error {
 	if path == "" {
 		return nil

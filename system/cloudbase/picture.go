@@ -24,7 +24,7 @@ func fit(f *flight, d *Data, height, width int) (*flight, error) {
 	out := *f
 	out.Height, out.Width = height, width
 	if h != height || w != width {
-		out.pixels = pixelF32 // scaled pixels are no longer whole numbers
+		out.pixels = pixelF32 // scaled pixels are no longer integers
 	}
 	whole, part := make([]float32, f.Height*f.Width), make([]float32, h*w)
 	out.frame = func(i int, dst []float32) error {
@@ -40,7 +40,7 @@ func fit(f *flight, d *Data, height, width int) (*flight, error) {
 	return &out, nil
 }
 
-// cut is a range of rows or columns, all of them without one.
+// cut returns a range of rows or columns, or all of them if none is set.
 func cut(ends []int, n int, key string) ([2]int, error) {
 	if len(ends) == 0 {
 		return [2]int{0, n}, nil
@@ -51,7 +51,7 @@ func cut(ends []int, n int, key string) ([2]int, error) {
 	return [2]int{ends[0], ends[1]}, nil
 }
 
-// scale averages an image over the areas that the pixels of another size cover.
+// scale resizes an image by averaging over the area that each new pixel covers.
 func scale(dst []float32, height, width int, src []float32, h, w int) {
 	if h == height && w == width {
 		copy(dst, src)
@@ -87,8 +87,8 @@ func scale(dst []float32, height, width int, src []float32, h, w int) {
 	}
 }
 
-// flatten divides an image by the flat field of its flight, scaled to keep
-// the brightness (the field's mean).
+// flatten divides an image by the flat field of its flight, scaled by the field's mean to keep the
+// brightness.
 func flatten(picture, field []float32) {
 	if len(field) == 0 {
 		return
@@ -103,8 +103,8 @@ func flatten(picture, field []float32) {
 	}
 }
 
-// normalize gives an image mean 0 and standard deviation 1 ("zscore"), or the range
-// 0 to 1 ("minmax"). An image of uniform brightness becomes 0.
+// normalize gives an image mean 0 and standard deviation 1 ("zscore"), or the range 0 to 1 ("minmax"). An
+// image of uniform brightness becomes 0.
 func normalize(picture []float32, how string) {
 	switch how {
 	case "zscore":

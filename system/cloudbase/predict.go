@@ -30,15 +30,15 @@ type predictor struct {
 	calibrated bool
 }
 
-// predictRows are the windows that are computed at a time.
+// predictRows is the number of windows computed at a time.
 const predictRows = 8
 
-// flightField is the field of a record that names a flight: an NPZ file or a folder
-// of images, all of its windows; followed by #N, the one whose middle is frame N.
+// flightField is the field of a record that names a flight, by NPZ file or folder of images, for all of its
+// windows. Followed by #N, it names the window whose middle is frame N.
 const flightField = "flight"
 
-// newPredictor loads the weights of a checkpoint folder, the scales among them,
-// and the interval that its run was given, if it is for these weights.
+// newPredictor loads the weights and scales of a checkpoint folder, and the interval of its run if that is
+// for these weights.
 func newPredictor(c *config.Config, dir string, on engine.Backend) (_ inference.Predictor, err error) {
 	if config.Of[Phases](c).Run == "mae" {
 		return nil, fmt.Errorf("%s was trained on masked images without labels and cannot predict; continue from it with phases.init", dir)
@@ -74,13 +74,13 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (_ inference.
 	return p, nil
 }
 
-// Batch implements inference.Predictor: a flight fills batches by itself.
+// Batch implements [inference.Predictor]. It is 1, because a flight fills batches by itself.
 func (p *predictor) Batch() int { return 1 }
 
-// TextField implements inference.Predictor.
+// TextField implements [inference.Predictor].
 func (p *predictor) TextField() string { return flightField }
 
-// Remark implements inference.Predictor.
+// Remark implements [inference.Predictor].
 func (p *predictor) Remark() string {
 	if p.calibrated || len(config.Of[Split](p.config).Calibration) == 0 {
 		return ""
@@ -88,12 +88,11 @@ func (p *predictor) Remark() string {
 	return "answers have no low and high: no interval is calibrated for these weights; run `snug eval` on this checkpoint"
 }
 
-// Close implements inference.Predictor.
+// Close implements [inference.Predictor].
 func (p *predictor) Close() error { return p.runner.Close() }
 
-// Predict implements inference.Predictor: cbh in km, with low and high where the
-// run has an interval. For a whole flight these are lists, next to frame, time and
-// flight.
+// Predict implements [inference.Predictor]. It returns cbh in km, with low and high if the run has an
+// interval. For a whole flight these are lists, together with frame, time and flight.
 func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
 	var out []inference.Answer
 	for _, in := range inputs {
@@ -110,7 +109,7 @@ func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]in
 	return out, nil
 }
 
-// flight answers for PATH or PATH#FRAME.
+// flight returns the answer for PATH or PATH#FRAME.
 func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer, err error) {
 	path, only := text, -1
 	if i := strings.LastIndexByte(text, '#'); i >= 0 {

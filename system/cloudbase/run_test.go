@@ -26,7 +26,7 @@ func snug(t *testing.T, want int, args ...string) string {
 	return out.String() + errs.String()
 }
 
-// small is the configuration of a run of seconds.
+// small returns the configuration of a run that takes seconds.
 func small(t *testing.T, more string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "small.yaml")
@@ -57,8 +57,8 @@ func outcome(t *testing.T, path string) (o cloudbase.Outcome) {
 	return o
 }
 
-// A run that was stopped and resumed ends with the bits of the one that was
-// not; its report, evaluation and predictions agree with each other.
+// TestRun: a run that is stopped and resumed ends with the same bits as an uninterrupted one. Its report,
+// evaluation and predictions agree with each other.
 func TestRun(t *testing.T) {
 	config := small(t, "")
 	out := t.TempDir()
@@ -96,8 +96,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("the intervals hold %v of what they were calibrated on for 0.8", c)
 	}
 
-	// The evaluation of the checkpoint is that of its run, and scales are the
-	// checkpoint's even where the training flights are others.
+	// The evaluation of the checkpoint equals that of its run, and uses the scales of the checkpoint even if
+	// the training flights are different.
 	var said1, said2 struct {
 		Metrics map[string]float64 `json:"metrics"`
 	}
@@ -114,8 +114,7 @@ func TestRun(t *testing.T) {
 	predictFlight(t, whole)
 }
 
-// predictFlight compares the output of `predict` for a flight in a file with the
-// report's.
+// predictFlight compares the output of `predict` for a flight in a file with the report.
 func predictFlight(t *testing.T, run string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(run, cloudbase.PredictionsFile))
@@ -231,8 +230,8 @@ func rewrite(t *testing.T, run, flight, path string) {
 	}
 }
 
-// All phases run one after the other, each from the weights of the one before,
-// and the folds are collected.
+// TestAllPhases: all phases run one after the other, each from the weights of the previous one, and the folds
+// are collected.
 func TestAllPhases(t *testing.T) {
 	config := small(t, "phases: {run: all, masked: true, pretrain_flight: flight-01, overweight_factor: 1.5, loo: true, masked_steps: 4, pretrain_steps: 4, loo_steps: 4}\n")
 	out := filepath.Join(t.TempDir(), "run")
@@ -250,13 +249,13 @@ func TestAllPhases(t *testing.T) {
 	if err := json.Unmarshal(raw, &folds); err != nil || len(folds) != 2 || folds["flight-02"].Samples != 8 {
 		t.Errorf("folds %v, %v", folds, err)
 	}
-	// Done phases are passed over.
+	// Finished phases are skipped.
 	if said := snug(t, 0, "train", "--config", config, "--out", out, "--resume", "--training.max_steps", "6", "--training.warmup_steps", "0", "--data.held_out_fraction", "0.3"); strings.Count(said, ": done") != 5 {
 		t.Errorf("a second time:\n%s", said)
 	}
 }
 
-// Every architecture trains, is evaluated and planned.
+// TestArchitectures: every architecture can be trained, evaluated and planned.
 func TestArchitectures(t *testing.T) {
 	for _, a := range []string{"transformer", "ssm", "gnn", "cnn"} {
 		out := filepath.Join(t.TempDir(), a)
@@ -267,7 +266,7 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
-// The guide's networks are planned on a T4 with their true numbers.
+// TestPlans: the guide's networks are planned on a T4 with their true parameter counts.
 func TestPlans(t *testing.T) {
 	for preset, want := range map[string]string{"cloudbase-guide": "536,846 parameters", "cloudbase-memory-optimised": "143,886 parameters", "cloudbase-t4": "fits"} {
 		if said := snug(t, 0, "plan", preset, "--card", "t4"); !strings.Contains(said, want) {
@@ -276,9 +275,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// The quickstart reads the cloud base of flights that it has never seen:
-// R2 of at least 0.8, with intervals that have their coverage. It takes two
-// minutes: SNUG_LONG=1 runs it.
+// TestQuickstart: the quickstart predicts the cloud base of flights that it has never seen, with an R2 of at
+// least 0.8 and intervals that have their coverage. It takes two minutes, and runs with SNUG_LONG=1.
 func TestQuickstart(t *testing.T) {
 	if os.Getenv("SNUG_LONG") == "" {
 		t.Skip("SNUG_LONG=1 runs it")

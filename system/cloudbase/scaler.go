@@ -7,20 +7,20 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// The states that hold the scales of the training flights. As buffers of the
-// program they are in every checkpoint with the weights that they belong to.
+// These states hold the scales of the training flights. As buffers of the program they are in every
+// checkpoint, together with the weights that they belong to.
 const (
 	stateBase   = "scaler.cbh"    // F32 [2]: mean and deviation, km
-	stateAngles = "scaler.angles" // F32 [4]: means of sza and saa, their deviations; degrees
+	stateAngles = "scaler.angles" // F32 [4]: means of sza and saa, then their deviations, in degrees
 )
 
-// scaler turns physical units to and from those of the network.
+// scaler converts between physical units and those of the network.
 type scaler struct {
 	Base   moments    `json:"cbh"`
 	Angles [2]moments `json:"angles"`
 }
 
-// moments are a mean and a deviation.
+// moments are a mean and a standard deviation.
 type moments struct {
 	Mean float64 `json:"mean"`
 	Std  float64 `json:"std"`
@@ -39,7 +39,7 @@ func fitScaler(list []window, frames int) scaler {
 	return scaler{momentsOf(base), [2]moments{momentsOf(sza), momentsOf(saa)}}
 }
 
-// momentsOf are those of values; a deviation of 0 becomes 1, which scales nothing.
+// momentsOf returns the moments of values. A deviation of 0 becomes 1, which scales nothing.
 func momentsOf(values []float64) moments {
 	if len(values) == 0 {
 		return moments{0, 1}
@@ -74,8 +74,7 @@ func (s scaler) set(r *engine.Executable) error {
 	return nil
 }
 
-// scalesOf are the scales of a loaded program: those of the checkpoint, if one
-// was loaded.
+// scalesOf returns the scales of a loaded program, which come from the checkpoint if one was loaded.
 func scalesOf(r *engine.Executable) (scaler, error) {
 	s := scaler{Base: moments{0, 1}, Angles: [2]moments{{0, 1}, {0, 1}}}
 	if r.Program().State(stateBase) != nil {
@@ -97,7 +96,7 @@ func scalesOf(r *engine.Executable) (scaler, error) {
 	return s, nil
 }
 
-// scaleState declares the first count elements as means and as many as deviations.
+// scaleState declares a state whose first count elements are means, followed by as many deviations.
 func (n *net) scaleState(b *graph.Builder, name string, count int) (mean, std *graph.Value) {
 	v := b.State(&graph.State{Name: name, Type: graph.T(graph.F32, 2*count), Role: n.role("scaler"), Init: graph.Ones()})
 	return b.Slice(v, 0, 0, count), b.Slice(v, 0, count, count)

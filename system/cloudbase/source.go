@@ -15,14 +15,14 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// syntheticSource is the word for the generator in data.source.
+// syntheticSource is the value of data.source that selects the generator.
 const syntheticSource = "synthetic"
 
 // generated reports whether the flights are computed.
 func generated(c *config.Config) bool { return slices.Equal(c.Data.Source, []string{syntheticSource}) }
 
-// sources are the files and folders that data.source names: NPZ files, folders
-// of them, folders with an index of images.
+// sources returns the files and folders that data.source names: NPZ files, folders of them, and folders with
+// an index of images.
 func sources(c *config.Config) ([]string, error) {
 	var out []string
 	for _, pattern := range c.Data.Source {
@@ -75,7 +75,7 @@ func expand(name string) ([]string, error) {
 	}
 }
 
-// flights are those that the configuration names.
+// flights returns the configured flights.
 func flights(c *config.Config) ([]*flight, error) {
 	if !generated(c) {
 		names, err := sources(c)
@@ -92,8 +92,7 @@ func flights(c *config.Config) ([]*flight, error) {
 	return all, nil
 }
 
-// readFlights opens NPZ files and folders of images, cropped and scaled to the
-// model's size.
+// readFlights opens NPZ files and folders of images, cropped and scaled to the model's size.
 func readFlights(c *config.Config, names []string) (all []*flight, err error) {
 	m, d := config.Of[Model](c), config.Of[Data](c)
 	most := data.RecordLimit(int64(c.Data.MaxRecord))
@@ -124,8 +123,8 @@ func readFlights(c *config.Config, names []string) (all []*flight, err error) {
 	return all, nil
 }
 
-// storeKey names what is stored: the sources by size and time of change, and
-// the settings it depends on.
+// storeKey identifies a store by the sizes and modification times of the sources, and by the settings that it
+// depends on.
 func storeKey(c *config.Config) (string, error) {
 	m, d := config.Of[Model](c), config.Of[Data](c)
 	h := sha256.New()

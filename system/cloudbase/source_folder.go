@@ -25,20 +25,19 @@ import (
 //	time    seconds
 //	sza     degrees
 //	saa     degrees
-//	cbh     km; empty where not known. The column may be absent.
+//	cbh     km; empty if unknown. The column may be absent.
 //
 // Rows are in order of time within a flight.
 const folderIndex = "index.csv"
 
-// folderFlights are the flights in a folder of images, each of which takes at
-// most so many bytes.
+// folderFlights returns the flights in a folder of images, each of which may take at most most bytes.
 func folderFlights(dir string, most int64) (flights []*flight, err error) {
 	path := filepath.Join(dir, folderIndex)
 	file, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // read only: nothing to lose
+	defer func() { _ = file.Close() }() // read only, so there is nothing to lose
 	r := csv.NewReader(file)
 	r.ReuseRecord = true
 	head, err := r.Read()
@@ -107,8 +106,8 @@ func folderFlights(dir string, most int64) (flights []*flight, err error) {
 	return flights, nil
 }
 
-// pictures makes files, of at most so many bytes decoded, the frames of f; the
-// first one decides their size.
+// pictures makes files the frames of f. Each may take at most most bytes when decoded, and the first one
+// determines their size.
 func (f *flight) pictures(files []string, most int64) error {
 	first, err := picture.ReadHeader(files[0], most)
 	if err != nil {
@@ -136,7 +135,7 @@ func (f *flight) pictures(files []string, most int64) error {
 	return nil
 }
 
-// luminance writes the brightness of an image's pixels, 0 to 1.
+// luminance writes the brightness of an image's pixels, from 0 to 1.
 func luminance(img image.Image, dst []float32) {
 	b := img.Bounds()
 	k := 0

@@ -10,26 +10,25 @@ import (
 	"github.com/snug-ml/snug/data/npz"
 )
 
-// The arrays of a flight's NPZ file.
+// These are the arrays of a flight's NPZ file.
 const (
-	npzFrames = "frames" // [N, H, W], any type; whole numbers of one byte are 0 to 255
+	npzFrames = "frames" // [N, H, W], any type; integers of one byte are 0 to 255
 	npzTime   = "time"   // [N], seconds
 	npzSZA    = "sza"    // [N], degrees
 	npzSAA    = "saa"    // [N], degrees
-	npzBase   = "cbh"    // [N], km; NaN where not known. May be absent.
+	npzBase   = "cbh"    // [N], km; NaN if unknown. May be absent.
 )
 
-// npzColumn is the most that an array of one number a frame may take.
+// npzColumn is the maximum size of an array with one number per frame.
 const npzColumn = 64 << 20
 
-// npzFlight is the flight in an NPZ file, which is streamed; a frame takes at
-// most so many bytes.
+// npzFlight returns the flight in an NPZ file, which is streamed. A frame may take at most most bytes.
 func npzFlight(path string, most int64) (f *flight, err error) {
 	z, err := npz.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = z.Close() }() // read only: nothing to lose
+	defer func() { _ = z.Close() }() // read only, so there is nothing to lose
 	head, err := z.Header(npzFrames)
 	if err != nil {
 		return nil, err
@@ -63,8 +62,8 @@ func npzFlight(path string, most int64) (f *flight, err error) {
 	return f, nil
 }
 
-// streamed gives the images of an NPZ file in order; the file is open from
-// the first to the last.
+// streamed returns a function that reads the images of an NPZ file in order. The file is open from the first
+// image to the last.
 func streamed(path string, bytes bool) func(i int, dst []float32) error {
 	var z *npz.File
 	var s *npz.Floats
@@ -88,15 +87,15 @@ func streamed(path string, bytes bool) func(i int, dst []float32) error {
 		if i < s.Shape[0]-1 {
 			return nil
 		}
-		if err := s.Next(dst); err != io.EOF { // checks the checksum of the file
+		if err := s.Next(dst); err != io.EOF { // verifies the checksum of the file
 			return fmt.Errorf("after the last frame: %w", err)
 		}
-		_ = s.Close() // read only: nothing to lose
+		_ = s.Close() // read only, so there is nothing to lose
 		return z.Close()
 	}
 }
 
-// column is an array of n numbers.
+// column returns an array of n numbers.
 func column(z *npz.File, path, array string, n int) ([]float64, error) {
 	a, err := z.Read(array, npzColumn)
 	if err != nil {

@@ -22,13 +22,13 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// A store keeps flights as files of images in the order of time, so that a
-// window is one read, and memory does not grow with the flights.
+// store keeps flights as files of images in order of time, so that a window is one read, and memory does not
+// grow with the flights.
 type store struct {
 	Flights []*recording
-	dir     string // where the files are
-	final   string // where [store.keep] puts them; empty: they are there
-	id      string // of all that is stored; empty in older indexes
+	dir     string // folder of the files
+	final   string // where [store.keep] moves them; empty if they are there already
+	id      string // of everything stored; empty in older indexes
 }
 
 // recording is a stored flight.
@@ -40,12 +40,11 @@ type recording struct {
 	Time   []float64 `json:"time"`
 	SZA    []float64 `json:"sza"`
 	SAA    []float64 `json:"saa"`
-	// Base has -1 where it is not known: JSON has no NaN.
+	// Base is -1 where it is unknown, because JSON has no NaN.
 	Base []float64 `json:"base"`
-	// Flat is the mean of the first flatFrames images, for flat-fielding;
-	// empty where that is off.
+	// Flat is the mean of the first flatFrames images, for flat-fielding; empty if that is off.
 	Flat []float32 `json:"flat,omitempty"`
-	// SHA256 is that of the file of images.
+	// SHA256 is the hash of the file of images.
 	SHA256 string `json:"sha256,omitempty"`
 	file   *os.File
 }
@@ -53,15 +52,14 @@ type recording struct {
 // unknown marks a frame without a label.
 const unknown = -1
 
-// flatFrames is how many images a flat field is the mean of.
+// flatFrames is the number of images averaged for a flat field.
 const flatFrames = 100
 
-// indexFile is the last file that appears in a complete store.
+// indexFile is written last, so it marks a store as complete.
 const indexFile = "index.json"
 
-// prepare opens what was stored below dir before, or stores the flights there, in
-// a folder that gets its name by [store.keep]. key names the sources and the
-// settings that what is stored depends on.
+// prepare opens the store of an earlier run below dir, or stores the flights there, in a folder that gets its
+// final name from [store.keep]. key identifies the sources and the settings that the store depends on.
 func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]*flight, error), log func(string, ...any)) (s *store, err error) {
 	dir = filepath.Join(dir, "frames-"+key)
 	s, err = openStore(dir)
@@ -111,7 +109,7 @@ func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]
 	return s, nil
 }
 
-// keep gives a new store its name, by which the next run finds it.
+// keep gives a new store its final name, under which the next run finds it.
 func (s *store) keep() error {
 	if s.final == "" {
 		return nil
@@ -123,7 +121,7 @@ func (s *store) keep() error {
 	return nil
 }
 
-// storing is how many flights are stored at a time.
+// storing is the number of flights stored at a time.
 const storing = 4
 
 // write stores one flight.
@@ -232,7 +230,7 @@ func openStore(dir string) (*store, error) {
 func (s *store) Close() error {
 	var errs []error
 	if s.final != "" {
-		defer func() { _ = os.RemoveAll(s.dir) }() // leftovers are swept by the next run
+		defer func() { _ = os.RemoveAll(s.dir) }() // the next run removes leftovers
 	}
 	for _, r := range s.Flights {
 		if r.file != nil {
@@ -242,7 +240,7 @@ func (s *store) Close() error {
 	return errors.Join(errs...)
 }
 
-// bytes of a stored image.
+// bytes returns the size of a stored image.
 func (r *recording) bytes() int64 { return int64(r.Height) * int64(r.Width) * int64(r.Pixels.bytes()) }
 
 // read decodes n images from frame first on, through buffer.

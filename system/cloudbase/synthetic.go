@@ -6,22 +6,19 @@ import (
 	"math/rand/v2"
 )
 
-// Synthetic is the section "synthetic": flights that are computed instead of
-// flown, so that the answer is known. An aircraft flies straight and level; a
-// camera looks down on a broken layer of cloud at the height to be predicted, its
-// shadows, and the surface below.
+// Synthetic is the section "synthetic": computed flights, whose cloud base is known. An aircraft flies
+// straight and level. Its camera looks down on a broken layer of cloud at the height to be predicted, on the
+// layer's shadows, and on the surface below.
 //
-//   - Parallax: the layer passes by the faster the nearer it is,
-//     Speed*Interval/(Altitude-base) in units of the image's tangent, the
-//     surface always at Speed*Interval/Altitude.
+//   - Parallax: the nearer the layer, the faster it passes by: Speed*Interval/(Altitude-base) in units of the
+//     image's tangent, while the surface always moves by Speed*Interval/Altitude.
 //   - Size: the same cells look larger on a higher layer.
 //   - Shadows are base*tan(zenith angle) away from the clouds, opposite the sun.
-//   - Light: the brightness follows the cosine of the zenith angle, and the
-//     slopes that face the sun are brighter.
-//   - Noise: each pixel, and a gain and an offset that differ from flight to flight.
+//   - Light: the brightness follows the cosine of the zenith angle, and slopes that face the sun are brighter.
+//   - Noise: in each pixel, and in a gain and an offset that differ from flight to flight.
 //
-// It is not radiative transfer: the layer is flat and thin, so its base is what
-// is seen from above, and no model trained on it knows anything of real clouds.
+// This is not radiative transfer: the layer is flat and thin, so its base is what is seen from above, and a
+// model trained on it knows nothing about real clouds.
 type Synthetic struct {
 	Flights     int     `key:"flights" min:"1" of:"flights" help:"number of flights, called flight-01 and so on, each with its own cells, cover, sun, surface and exposure"`
 	Bursts      int     `key:"bursts" min:"1" of:"flights" help:"bursts of frames per flight, each over another scene"`
@@ -37,11 +34,11 @@ type Synthetic struct {
 	Seed        uint64  `key:"seed" of:"seed" help:"seed of the flights"`
 }
 
-// sky is what distinguishes a flight.
+// sky holds the properties that differ between flights.
 type sky struct {
 	cloud, ground           noise
 	cell, clear, depth      float64 // m; threshold of the field; optical depth above it
-	grain, albedo, relief   float64 // m; of the surface
+	grain, albedo, relief   float64 // m; albedo and relief of the surface
 	sza, saa, szaEnd, saaBy float64 // degrees: at the start, at the end, change of azimuth
 	gain, offset            float64
 	base                    noise
@@ -62,7 +59,7 @@ func (s *Synthetic) sky(k int) sky {
 	}
 }
 
-// flight is flight k, from 0, with images of height x width.
+// flight returns flight k, counted from 0, with images of height x width.
 func (s *Synthetic) flight(k, height, width int) *flight {
 	y := s.sky(k)
 	f := &flight{Name: fmt.Sprintf("flight-%02d", k+1), Height: height, Width: width, pixels: pixelU16}
@@ -74,7 +71,7 @@ func (s *Synthetic) flight(k, height, width int) *flight {
 		done := float64(i) / float64(n)
 		f.SZA = append(f.SZA, lerp(y.sza, y.szaEnd, done))
 		f.SAA = append(f.SAA, math.Mod(y.saa+y.saaBy*done+360, 360))
-		// The base drifts over some bursts, the same all over an image.
+		// The base drifts over several bursts, and is the same in the whole image.
 		drift := y.mean + 2*y.swing*(y.base.at(at/(4*s.Pause), 0)-0.5)
 		f.Base = append(f.Base, min(s.BaseMax, max(s.BaseMin, drift)))
 	}
@@ -85,7 +82,7 @@ func (s *Synthetic) flight(k, height, width int) *flight {
 	return f
 }
 
-// draw writes image i: row 0 is ahead, column 0 to the left.
+// draw writes image i. Row 0 is ahead, column 0 to the left.
 func (s *Synthetic) draw(y *sky, f *flight, i int, r *rand.Rand, dst []float32) {
 	const km = 1000
 	here := s.Speed * f.Time[i]
@@ -95,7 +92,7 @@ func (s *Synthetic) draw(y *sky, f *flight, i int, r *rand.Rand, dst []float32) 
 	light := math.Cos(sza)
 	sunAhead, sunRight := math.Cos(saa), math.Sin(saa)
 	throw := f.Base[i] * km * math.Tan(sza)
-	// thickness of the layer over a point, 0 where it is clear.
+	// thickness returns the thickness of the layer above a point, 0 where it is clear.
 	thickness := func(ahead, right float64) float64 {
 		return max(0, y.cloud.at(ahead/y.cell, right/y.cell)-y.clear)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// synthetic generates windows of noise, as bright as data.normalize makes images,
-// with the sun by day and cloud bases between the configured ends.
+// synthetic generates windows of noise, with the brightness that data.normalize produces, the sun at daytime
+// and cloud bases between the configured limits.
 func synthetic(c *config.Config) system.Synthetic {
 	m, d := config.Of[Model](c), config.Of[Data](c)
 	low, high := max(0, d.BaseMin), d.BaseMax

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// overTime joins the features of a window's images, [B, steps, C] to [B, C].
+// overTime joins the features of a window's images, from [B, steps, C] to [B, C].
 func (n *net) overTime(b *graph.Builder, h *graph.Value) *graph.Value {
 	switch n.Architecture {
 	case "transformer":
@@ -22,7 +22,7 @@ func (n *net) overTime(b *graph.Builder, h *graph.Value) *graph.Value {
 	return b.Mean(h, 1)
 }
 
-// weigh is the guide's attention over time: one weight for each image.
+// weigh is the guide's attention over time, with one weight for each image.
 func (n *net) weigh(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	b.Scope("temporal_attention", func() {
 		s := linear(b, "1", b.Relu(linear(b, "0", h, n.size()/2)), 1)
@@ -32,12 +32,11 @@ func (n *net) weigh(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// mlpRatio is the width of a transformer block's inner layer.
+// mlpRatio is the width of a transformer block's inner layer, relative to its outer width.
 const mlpRatio = 4
 
-// transformer is an encoder over the images of a window: learned positions,
-// pre-norm blocks of self-attention (Vaswani et al. 2017, Xiong et al. 2020),
-// and the mean of what comes out.
+// transformer is an encoder over the images of a window: learned positions, pre-norm blocks of self-attention
+// (Vaswani et al. 2017, Xiong et al. 2020), and the mean of the outputs.
 func (n *net) transformer(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	c := n.size()
 	b.Scope("transformer", func() {
@@ -61,14 +60,14 @@ func (n *net) transformer(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// The shape of a Mamba block (Gu and Dao 2023, section 3.4).
+// These values give the shape of a Mamba block (Gu and Dao 2023, section 3.4).
 const (
 	ssmExpand = 2
 	ssmKernel = 4
 )
 
-// ssm is a stack of selective state spaces over the images of a window, each with a
-// residual around it, and the mean of the outputs.
+// ssm is a stack of selective state spaces over the images of a window, each with a residual connection,
+// followed by the mean of the outputs.
 func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	c := n.size()
 	inner, rank := ssmExpand*c, (c+15)/16
@@ -86,8 +85,8 @@ func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 				bs, cs := b.Slice(p, 2, rank, n.StateSize), b.Slice(p, 2, rank+n.StateSize, n.StateSize)
 				var dt *graph.Value
 				b.Scope("dt_proj", func() {
-					// softplus of these biases spreads the steps evenly over the orders
-					// of magnitude from 0.001 to 0.1.
+					// The softplus of these biases spreads the steps evenly over the orders of magnitude from
+					// 0.001 to 0.1.
 					bias := b.Param("bias", graph.Init{Kind: graph.InitUniform, A: -6.907, B: -2.252}, inner)
 					w := b.Param("weight", graph.XavierNormal(rank, inner), inner, rank)
 					dt = b.Apply(graph.FnSoftplus, full(b.Linear(b.Slice(p, 2, 0, rank), w, bias)))
@@ -102,9 +101,8 @@ func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// decay is the matrix A of the state space, [inner, states]: -1, -2, ... at the
-// start (S4D-real, Gu et al. 2022), each times the exponential of a weight so
-// that it stays negative.
+// decay returns the matrix A of the state space, [inner, states]. It starts at -1, -2, ... (S4D-real, Gu et
+// al. 2022), each times the exponential of a weight, so it stays negative.
 func (n *net) decay(b *graph.Builder, inner int) *graph.Value {
 	rates := b.State(&graph.State{Name: b.Path("rates"), Type: graph.T(graph.F32, n.StateSize), Role: n.role(b.Layer()), Init: graph.Init{Kind: graph.InitIota}})
 	a := b.State(&graph.State{Name: b.Path("A_log"), Type: graph.T(graph.F32, inner, n.StateSize), Role: graph.Weight})

@@ -8,17 +8,17 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// window is an example: frames of one flight, first to first+frames-1.
+// window is an example: frames of one flight, from first to first+frames-1.
 type window struct {
 	flight *recording
 	first  int
 }
 
-// middle is the frame that the label and the angles are of.
+// middle returns the frame whose label and angles the window has.
 func (w window) middle(frames int) int { return w.first + frames/2 }
 
-// windows are those of a flight: frames without a gap in time, and with a
-// label within the range of the configuration unless all is set.
+// windows returns the windows of a flight: frames without a gap in time whose label, unless all is set, is
+// within the configured range.
 func windows(c *config.Config, r *recording, all bool) []window {
 	m, d := config.Of[Model](c), config.Of[Data](c)
 	gap := d.MaxGap
@@ -26,7 +26,7 @@ func windows(c *config.Config, r *recording, all bool) []window {
 		gap = 2 * medianStep(r.Time)
 	}
 	var out []window
-	run := 1 // frames up to here without a gap
+	run := 1 // number of frames up to here without a gap
 	for i := range r.Time {
 		if i > 0 && r.Time[i]-r.Time[i-1] > gap {
 			run = 1
@@ -45,7 +45,7 @@ func windows(c *config.Config, r *recording, all bool) []window {
 	return out
 }
 
-// medianStep is the median time between frames, 0 for a single one.
+// medianStep returns the median time between frames, or 0 for a single frame.
 func medianStep(times []float64) float64 {
 	var steps []float64
 	for i := 1; i < len(times); i++ {
@@ -58,7 +58,7 @@ func medianStep(times []float64) float64 {
 	return steps[len(steps)/2]
 }
 
-// sides are the windows of a run. The last three may be empty.
+// sides holds the windows of a run. The last three may be empty.
 type sides struct {
 	train, valid, calibration, test []window
 }
@@ -114,8 +114,8 @@ func (s *store) names() (names []string) {
 	return names
 }
 
-// inTime cuts a share off the end, and the windows before the cut that share frames
-// with what is after it.
+// inTime cuts a share off the end, and drops the windows before the cut that share frames with those after
+// it.
 func inTime(all []window, frames int, share float64) (train, valid []window) {
 	at := len(all) - int(share*float64(len(all)))
 	if at == len(all) {
@@ -129,8 +129,8 @@ func inTime(all []window, frames int, share float64) (train, valid []window) {
 	return train, valid
 }
 
-// again repeats windows so that they come factor times in all: each
-// floor(factor) times, and the rest of them spread evenly.
+// again returns extra windows, so that they occur factor times in total: each floor(factor) times, with the
+// rest spread evenly.
 func again(all []window, factor float64) (more []window) {
 	whole := int(factor)
 	for range whole - 1 {

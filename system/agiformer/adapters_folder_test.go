@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/system/agiformer"
 )
 
-// A frozen language model keeps its folder's weights: no run has them, none of its layers is
-// adapted, and naming one is refused.
+// TestAdaptersBesideFrozenFolder: a frozen language model keeps its folder's weights. No run contains them,
+// none of its layers is adapted, and naming one is an error.
 func TestAdaptersBesideFrozenFolder(t *testing.T) {
 	folder, err := filepath.Abs(filepath.Join("..", "..", "nn", "hf", "testdata", "neox"))
 	if err != nil {
@@ -50,7 +50,7 @@ func TestAdaptersBesideFrozenFolder(t *testing.T) {
 	snug(t, 0, "generate", at("on"), "--tokens", "3")
 }
 
-// Layers that encode what comes with a text are adapted too; text is written without them.
+// TestAdaptersOfSenses: layers that encode media are adapted too, but generating text does not need them.
 func TestAdaptersOfSenses(t *testing.T) {
 	config := small(t, "source: ["+agiformer.Gallery(t, 25)+"], seq_len: 16")
 	out := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Adapters on a run, those of the experts too: resumed by bits, exported in PEFT's layout and
-// loaded again, merged to a checkpoint that computes the same.
+// TestAdapters trains adapters on a run, including those of experts. They resume bit for bit, are exported in
+// PEFT's layout and loaded again, and are merged into an equivalent checkpoint.
 func TestAdapters(t *testing.T) {
 	config := small(t, "source: ["+prose(t)+"], held_out_fraction: 0.2, seq_len: 40")
 	out := t.TempDir()
@@ -45,7 +45,7 @@ func TestAdapters(t *testing.T) {
 		}
 	}
 	snug(t, 0, "export", "--merge", at("whole"), at("merged"))
-	// With a rate next to nothing the loaded adapter stays what it is.
+	// With a tiny learning rate the loaded adapter does not change.
 	if said := train(0, "again", "1", "1e-12", append(adapted, "--lora.folder", at("adapter"))...); !strings.Contains(said, "lora.folder: loaded") {
 		t.Errorf("the run said:\n%s", said)
 	}
@@ -68,7 +68,7 @@ func TestAdapters(t *testing.T) {
 	train(0, "on", "1", "5e-3", "--model.folder", at("merged"), "--lora.targets", "attention.dense")
 }
 
-// lossOf is the loss that `eval` gives.
+// lossOf returns the loss reported by `eval`.
 func lossOf(t *testing.T, path string) float64 {
 	t.Helper()
 	var r struct {

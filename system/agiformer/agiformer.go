@@ -18,7 +18,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// System is the system as the command line knows it.
+// System defines the system for the command line.
 var System = system.System{
 	Config: config.System{
 		Name:     "agiformer",
@@ -120,7 +120,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return run, nil
 }
 
-// missing names the weights that an untrained model needs.
+// missing returns an error if weights are missing that are not trained.
 func missing(c *config.Config) error {
 	net, err := network(c)
 	if err != nil {
@@ -139,8 +139,8 @@ func (m Net) missing() error {
 	return nil
 }
 
-// open prepares the text, or the captions of a model with senses: it gives run
-// its data loader and returns what is held out, nil for nothing.
+// open prepares the text, or the captions of a model with senses. It sets the data loader of run and returns
+// what is held out, or nil.
 func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env system.Env, run *system.Run) (heldOut, data.Baseline, error) {
 	if m.Senses != nil {
 		return m.openCaptions(ctx, c, s, env, run)
@@ -212,13 +212,12 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 	return held, baseline, err
 }
 
-// bytesTokenizer makes bytes tokens.
+// bytesTokenizer returns a tokenizer whose tokens are bytes.
 func bytesTokenizer() (*token.Tokenizer, error) {
 	return token.Bytes(token.Special{Content: corpus.EndOfText, Roles: []token.Role{token.EOS}})
 }
 
-// saveTokenizer keeps the byte tokenizer below cache as the file it gives the
-// path of, or leaves the one that is there.
+// saveTokenizer writes the byte tokenizer to a file below cache, unless it exists, and returns the path.
 func saveTokenizer(cache string, t *token.Tokenizer) (path string, err error) {
 	dir := filepath.Join(cache, "tokenizer-bytes")
 	path = filepath.Join(dir, token.File)
@@ -228,8 +227,8 @@ func saveTokenizer(cache string, t *token.Tokenizer) (path string, err error) {
 	return path, t.SaveWhole(dir)
 }
 
-// prepare opens the text: as bytes unless a tokenizer is configured, or with that of the run
-// that is started from.
+// prepare opens the text, as bytes unless a tokenizer is configured, or with the tokenizer of the run that
+// training starts from.
 func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Corpus, error) {
 	switch folder := config.Of[Model](c).Folder; {
 	case c.Data.Tokenizer.Path != "":

@@ -19,33 +19,33 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// caption is a text with what it is about, as metadata_train.json and
-// metadata_val.json of a folder list them; file names are relative to "images".
+// caption is a text and the media it describes, as listed in metadata_train.json and metadata_val.json of a
+// folder. File names are relative to "images".
 type caption struct {
 	Text   string   `json:"caption"`
 	Image  string   `json:"image_file"`
 	Audio  string   `json:"audio_file"`
 	Frames []string `json:"frame_files"`
 
-	ids []int32 // of the text, followed by the end of the document
+	ids []int32 // the text, followed by the end of the document
 }
 
-// captions are one split of a folder.
+// captions is one split of a folder.
 type captions struct {
 	net    Net
 	dir    string
-	images *regular.Folder // dir
-	length int             // tokens of a row
-	most   int64           // bytes of an image
+	images *regular.Folder // the folder dir
+	length int             // tokens per row
+	most   int64           // maximum size of an image in bytes
 	list   []caption
 	eos    int32
-	weight float64 // labels in all
+	weight float64 // total number of labels
 	bytes  int64
 	id     string
 }
 
-// openCaptions reads a split. Every file that is named must be there, and every
-// entry must have the media of the model's senses.
+// openCaptions reads a split. Every file that is named must exist, and every entry must have the media of the
+// model's senses.
 func openCaptions(dir, split string, net Net, length int, most int64, t *token.Tokenizer) (c *captions, err error) {
 	defer token.Catch(&err)
 	path := filepath.Join(dir, "metadata_"+split+".json")
@@ -115,7 +115,7 @@ func (c *captions) check(x *caption) error {
 
 func (c *captions) path(name string) string { return filepath.Join(c.dir, filepath.FromSlash(name)) }
 
-// fill puts the captions index (-1: none) into the rows of a micro-batch.
+// fill writes the captions index (-1 for none) to the rows of a micro-batch.
 func (c *captions) fill(index []int64, in train.Inputs) error {
 	ids, err := in.I32(corpus.InputIDs)
 	if err != nil {
@@ -142,8 +142,8 @@ func (c *captions) fill(index []int64, in train.Inputs) error {
 	return nil
 }
 
-// texts writes a row for each caption: the end of a document and the text in,
-// the text and the end of the document out.
+// texts writes a row for each caption. The inputs are the end of a document and the text; the labels are the
+// text and the end of the document.
 func (c *captions) texts(index []int64, ids, labels []int32, weights []float32) {
 	for row, i := range index {
 		from, to := row*c.length, (row+1)*c.length
@@ -162,8 +162,7 @@ func (c *captions) texts(index []int64, ids, labels []int32, weights []float32) 
 	}
 }
 
-// sense decodes what comes with x into a row of the inputs; without a file the
-// row is 0.
+// sense decodes the media of x into a row of the inputs. Without a file the row is 0.
 func (c *captions) sense(x *caption, row, rows int, in train.Inputs) error {
 	s := c.net.Senses
 	part := func(name string) ([]float32, error) {
@@ -219,7 +218,7 @@ func (c *captions) picture(dst []float32, name string) error {
 	return readPicture(dst, c.path(name), c.net.Senses.Image.Size, c.most)
 }
 
-// at is the caption at a place of the stream of epochs.
+// at returns the caption at a position in the stream of epochs.
 func (c *captions) at(place int64, shuffle bool, seed uint64) int64 {
 	n := int64(len(c.list))
 	if !shuffle {
@@ -244,7 +243,7 @@ type captionCursor struct {
 	Place  int64  `json:"place"`
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f *captionLoader) Next() (train.Update, error) {
 	n := f.rows * f.micro
 	index := make([]int64, n)
@@ -259,7 +258,7 @@ func (f *captionLoader) Next() (train.Update, error) {
 	return u, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f *captionLoader) Seek(raw json.RawMessage) error {
 	var c captionCursor
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -274,10 +273,10 @@ func (f *captionLoader) Seek(raw json.RawMessage) error {
 	return nil
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f *captionLoader) Close() {}
 
-// pass implements heldOut.
+// pass implements [heldOut].
 func (c *captions) pass(rows, limit int, read reader) train.Batches[tally] {
 	labels, weights, ids := make([]int32, rows*c.length), make([]float32, rows*c.length), make([]int32, rows*c.length)
 	index := make([]int64, rows)
@@ -302,10 +301,10 @@ func (c *captions) pass(rows, limit int, read reader) train.Batches[tally] {
 	}
 }
 
-// perByte is how many labels a byte of text has.
+// perByte returns the number of labels per byte of text.
 func (c *captions) perByte() float64 { return c.weight / float64(c.bytes) }
 
-// spoken is the captions as one text, for baselines; it implements data.Corpus.
+// spoken presents the captions as one text, for baselines. It implements [data.Corpus].
 type spoken struct {
 	*captions
 	stream []int32

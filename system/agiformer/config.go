@@ -95,20 +95,20 @@ func sections() []config.Section {
 	}}}
 }
 
-// mostSegments is how many segments the memory may cut a sequence into.
+// mostSegments limits the number of segments that the memory cuts a sequence into.
 const mostSegments = 1024
 
-// resolve makes the model of the run that is started from that of the configuration.
+// resolve copies the model of the run that training starts from to the configuration.
 func resolve(c *config.Config, r *config.Report) {
 	system.FollowOnlyRun(c, r, &config.Of[Model](c).Folder, sections, nil, "dropout", "balance_weight", "introspection_weight")
 }
 
-// baseOf is what training starts from: a run, but for frozen weights in folders of their own.
+// baseOf returns the run that training starts from, without frozen weights that have folders of their own.
 func (m Net) baseOf(c *config.Config) system.Base {
 	return system.Base{Dir: config.Of[Model](c).Folder, Elsewhere: m.elsewhere}
 }
 
-// adapters are those of the configuration; nil: all weights are trained.
+// adapters returns the configured adapters; nil means that all weights are trained.
 func (m Net) adapters(c *config.Config) *nn.Adapters {
 	a := config.Of[system.LoRA](c).Adapters(c.Training.Seed)
 	if a != nil {
@@ -117,7 +117,8 @@ func (m Net) adapters(c *config.Config) *nn.Adapters {
 	return a
 }
 
-// elsewhere reports whether frozen weights of a folder have the name, or are below it.
+// elsewhere reports whether a name is a frozen weight of a folder, or a scope below which there are only such
+// weights.
 func (m Net) elsewhere(name string) bool {
 	l, s := m.Language, m.Senses
 	return l != nil && l.Model != nil && l.Frozen && strings.HasPrefix(name, "language."+l.base()+".") ||
@@ -189,7 +190,7 @@ func check(c *config.Config, r *config.Report) {
 	}
 }
 
-// network is the configured architecture.
+// network returns the configured architecture.
 func network(c *config.Config) (Net, error) {
 	m := config.Of[Model](c)
 	n := Net{
@@ -248,7 +249,7 @@ func readViT(dir string) (nn.ViT, error) {
 	if err != nil {
 		return nn.ViT{}, err
 	}
-	// What a folder leaves out is CLIP ViT-B/32's.
+	// Values missing from a folder default to those of CLIP ViT-B/32.
 	v := vision{768, 3072, 12, 12, 224, 32, "quick_gelu", 1e-5}
 	var c struct {
 		Type   string          `json:"model_type"`
@@ -278,7 +279,7 @@ func readViT(dir string) (nn.ViT, error) {
 	}, nil
 }
 
-// size takes the sizes from the folder, else from the configuration.
+// size takes the sizes from the folder, or else from the configuration.
 func (l *Language) size(m *LanguageModel, positions int) error {
 	l.Width, l.Layers, l.Heads, l.FF = m.DModel, m.NLayers, m.NHeads, m.DFF
 	switch {

@@ -1,15 +1,13 @@
-// Package agiformer is the system "agiformer": a byte language model of blocks
-// that attend and then send each token to experts of several kinds, with a memory
-// before and introspection after them.
+// Package agiformer is the system "agiformer": a byte language model. Its blocks attend and then send each
+// token to experts of several kinds. A memory precedes the blocks, and introspection follows them.
 //
-// It promises:
+// Its guarantees:
 //
-//   - No token sees a later one, nor another sample of its batch, whatever the
-//     experts: a change after a byte changes no bit of any output before it.
-//   - Experts work on the tokens that are sent to them, and on no others.
-//   - Every weight is reached by the gradient, the memory's writer, the router
-//     and the heads of introspection included.
-//   - Introspection's estimates are measured against the truth, on held-out text,
-//     in every evaluation.
+//   - No token sees a later one, nor another sample of its batch, whatever the experts: a change of a byte changes
+//     no bit of any output before it.
+//   - Experts process only the tokens that are sent to them.
+//   - The gradient reaches every weight, including those of the memory's writer, the router and the heads of
+//     introspection.
+//   - Every evaluation compares introspection's estimates with the truth, on held-out text.
 //   - A text model contains no part of an image model.
 package agiformer

@@ -11,40 +11,39 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// heldOut is what an evaluation runs on.
+// heldOut is data to evaluate on.
 type heldOut interface {
-	// pass gives micro-batches of rows, at most limit (0: all).
+	// pass returns micro-batches of rows, at most limit of them (0: all).
 	pass(rows, limit int, read reader) train.Batches[tally]
-	// perByte is how many labels a byte of text has.
+	// perByte returns the number of labels per byte of text.
 	perByte() float64
 }
 
-// reader makes a tally of a micro-batch with these labels.
+// reader returns the tally of a micro-batch with these labels.
 type reader func(labels []int32, weights []float32, out train.Outputs) (tally, error)
 
 // tally sums the program's outputs over tokens.
 type tally struct {
 	Weight, Loss  float64
-	Characters    float64 // that the tokens counted spell, where tokens are bytes
+	Characters    float64 // number of characters that the counted tokens spell, if tokens are bytes
 	Wanted, Taken []float64
 	Entropy       []float64
-	Gates         []float64 // strength of the writes last, summed over batches
-	// Of each token counted, where the model has heads.
+	Gates         []float64 // the last one is the strength of the writes, summed over batches
+	// These slices have a value for each counted token, if the model has heads.
 	Losses, Errors, Confidence []float64
 	Right                      []bool
 }
 
-// totals are what an evaluation found.
+// totals is the result of an evaluation.
 type totals struct {
 	tally
 	net                          Net
 	batches                      float64
-	perByte                      float64 // tokens of a byte of text
+	perByte                      float64 // tokens per byte of text
 	hasHeads, hasExperts, memory bool
 }
 
-// evaluation measures a program on held-out text, at most limit micro-batches of
-// rows (0: all).
+// evaluation measures a program on held-out text, in at most limit micro-batches of rows (0: all).
 func (m Net) evaluation(text heldOut, rows, limit int) *train.Evaluation[tally] {
 	return &train.Evaluation[tally]{
 		Batches: text.pass(rows, limit, m.read),
@@ -54,7 +53,7 @@ func (m Net) evaluation(text heldOut, rows, limit int) *train.Evaluation[tally] 
 	}
 }
 
-// total adds micro-batches up.
+// total sums up micro-batches.
 func (m Net) total(text heldOut, parts []tally) *totals {
 	f := &totals{net: m, perByte: text.perByte(), batches: float64(len(parts))}
 	tokens := 0
@@ -78,7 +77,7 @@ func (m Net) measure(ctx context.Context, x *engine.Executable, text heldOut, ro
 	return m.total(text, found.List()), nil
 }
 
-// windows are packed text as an evaluation takes it.
+// windows adapts packed text to evaluations.
 type windows struct{ *data.Windows }
 
 func (w windows) perByte() float64 { return w.Weight() / float64(w.Corpus().Bytes()) }
@@ -93,12 +92,12 @@ func (w windows) pass(rows, limit int, read reader) train.Batches[tally] {
 	})
 }
 
-// read is the program's output for a micro-batch.
+// read returns the tally of the program's output for a micro-batch.
 func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally, err error) {
 	if t.Loss, err = out.Sum(); err != nil {
 		return t, err
 	}
-	// An output that the model does not have is nil.
+	// The result is nil for an output that the model does not have.
 	get := func(name string) (x []float32) {
 		if err == nil && out.Has(name) {
 			x, err = out.F32(name)
@@ -124,7 +123,7 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 			continue
 		}
 		t.Weight += float64(w)
-		// A character begins with every byte that does not continue one.
+		// Every byte that is not a continuation byte starts a character.
 		if m.Vocab == byteVocabulary && labels[i] < 256 && labels[i]&0xC0 != 0x80 {
 			t.Characters++
 		}
@@ -136,7 +135,7 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 	return t, nil
 }
 
-// reserve makes room for what is kept of n tokens: there are hundreds of thousands.
+// reserve allocates space for n tokens in advance, because there are hundreds of thousands.
 func (t *tally) reserve(n int) {
 	if n > 0 {
 		t.Losses, t.Errors = make([]float64, 0, n), make([]float64, 0, n)
@@ -151,7 +150,7 @@ func float64s(x []float32) (y []float64) {
 	return y
 }
 
-// add takes a micro-batch.
+// add adds a micro-batch.
 func (t *tally) add(b *tally) {
 	t.Weight, t.Loss, t.Characters = t.Weight+b.Weight, t.Loss+b.Loss, t.Characters+b.Characters
 	for _, s := range []struct {
@@ -172,7 +171,7 @@ func (t *tally) add(b *tally) {
 // bins is the number of bins of the reliability curve.
 const bins = 10
 
-// metrics are the figures of an evaluation.
+// metrics returns the metrics of an evaluation.
 func (f *totals) metrics() map[string]float64 {
 	loss := f.Loss / f.Weight
 	m := map[string]float64{
@@ -210,7 +209,7 @@ func (f *totals) metrics() map[string]float64 {
 	return m
 }
 
-// expertMetrics adds counts by kind of expert over all layers.
+// expertMetrics sums counts by kind of expert over all layers.
 func (f *totals) expertMetrics(m map[string]float64) {
 	kinds := f.net.Experts.Kinds
 	var wanted, taken, busiest float64
@@ -226,7 +225,7 @@ func (f *totals) expertMetrics(m map[string]float64) {
 	}
 	m["dropped_tokens"] = wanted - taken
 	m["dropped_share"] = (wanted - taken) / wanted
-	m["busiest_expert"] = busiest // times the mean load, in the worst layer
+	m["busiest_expert"] = busiest // relative to the mean load, in the worst layer
 	total := 0.0
 	for _, h := range f.Entropy {
 		total += h
@@ -242,7 +241,7 @@ func mean(x []float64) float64 {
 	return sum / float64(max(1, len(x)))
 }
 
-// correlation is Pearson's; 0 where one of both does not vary.
+// correlation returns Pearson's correlation, or 0 if x or y does not vary.
 func correlation(x, y []float64) float64 {
 	mx, my := mean(x), mean(y)
 	var xy, xx, yy float64

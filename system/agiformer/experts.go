@@ -7,16 +7,15 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Kind is what an expert is made of.
+// Kind is the kind of an expert.
 type Kind string
 
-// The kinds, in the order of a layer's experts: those that share a part are
-// adjacent, so that the part is one grouped matmul.
+// These are the kinds in the order of a layer's experts. Kinds that share a part are adjacent, so that the
+// part is one grouped matmul.
 const (
 	// Standard is a feed-forward layer.
 	Standard Kind = "standard"
-	// Spatial attends, and measures how far a token is from those before it in
-	// learned spaces.
+	// Spatial attends, and measures distances between a token and earlier ones in learned spaces.
 	Spatial Kind = "spatial"
 	// Logic attends, and relates each pair of its tokens.
 	Logic Kind = "logic"
@@ -28,18 +27,17 @@ const (
 
 var order = []Kind{Standard, Spatial, Logic, Causal, LanguageKind}
 
-// Experts are those of each block.
+// Experts describes the experts of each block.
 type Experts struct {
-	Kinds []Kind // in the order above; see [Experts.sorted]
-	// Choices is how many experts a token goes to, Capacity the factor of
-	// [nn.Router].
+	Kinds []Kind // in the order above; see [sorted]
+	// Choices is the number of experts that a token is sent to, and Capacity the factor of [nn.Router].
 	Choices  int
 	Capacity float64
 	// Relation is the width of pairwise relations.
 	Relation int
 }
 
-// sorted are n experts of the kinds listed, taken in turn.
+// sorted returns n experts that cycle through the listed kinds, in the order of kinds.
 func sorted(kinds []string, n int) []Kind {
 	out := make([]Kind, n)
 	for i := range out {
@@ -49,7 +47,7 @@ func sorted(kinds []string, n int) []Kind {
 	return out
 }
 
-// span is the range of the experts whose kind is between first and last.
+// span returns the range of the experts whose kinds are from first to last.
 func (e Experts) span(first, last Kind) (from, to int) {
 	lo, hi := slices.Index(order, first), slices.Index(order, last)
 	for i, k := range e.Kinds {
@@ -67,7 +65,7 @@ func (e Experts) span(first, last Kind) (from, to int) {
 // Has reports whether there is an expert of the kind.
 func (e Experts) Has(k Kind) bool { return slices.Contains(e.Kinds, k) }
 
-// mixture is one layer of experts at work.
+// mixture is one layer of experts under construction.
 type mixture struct {
 	*forward
 	r *nn.Routed
@@ -88,7 +86,7 @@ func (p *forward) mixture(h *graph.Value) (y *graph.Value, routed *nn.Routed) {
 	return y, routed
 }
 
-// work is the experts' output for the rows.
+// work returns the experts' output for the rows.
 func (m *mixture) work() (y *graph.Value) {
 	if from, to := m.Experts.span(Standard, Causal); to > from {
 		mixed := m.mix()
@@ -112,7 +110,7 @@ func (m *mixture) work() (y *graph.Value) {
 	return y
 }
 
-// mix is what experts that look at other tokens take from them; nil if none does.
+// mix returns what experts collect from other tokens, or nil if no expert looks at them.
 func (m *mixture) mix() *graph.Value {
 	from, to := m.Experts.span(Spatial, Causal)
 	if to == from {
@@ -132,14 +130,13 @@ func (m *mixture) mix() *graph.Value {
 	return y
 }
 
-// attention lets each token attend to the tokens before it that went to the
-// same expert.
+// attention lets each token attend to earlier tokens that were sent to the same expert.
 func (m *mixture) attention(rows *graph.Value, from, to int) (y *graph.Value) {
 	k := m.r.Choices()
 	m.Scope("attention", func() {
 		qkv := m.r.Entries(m.Builder, m.linear("query_key_value", rows, from, to, 3*m.D, false))
 		part := func(i int, turn bool) *graph.Value {
-			// Choices of a token have the same time: they are rotated alike.
+			// All choices of a token have the same time, so they are rotated alike.
 			x := m.Reshape(m.Slice(qkv, 1, i*m.D, m.D), m.batch, m.time, k*m.D)
 			if turn && m.table != nil {
 				x = m.Builder.Rotary(graph.Rotary{Heads: k * m.Heads, Dims: m.D / m.Heads}, x, m.table)
@@ -153,13 +150,12 @@ func (m *mixture) attention(rows *graph.Value, from, to int) (y *graph.Value) {
 	return y
 }
 
-// segments I32 [B, T*K] is the expert of each entry.
+// segments returns the expert of each entry, I32 [B, T*K].
 func (m *mixture) segments() *graph.Value {
 	return m.Reshape(m.r.Choice, m.batch, m.time*m.r.Choices())
 }
 
-// temporal is the learned encoding of each row's time, for the experts from
-// from to to-1.
+// temporal returns the learned encoding of each row's time, for the experts from from to to-1.
 func (m *mixture) temporal(from, to int) *graph.Value {
 	table := nn.Embedding(m.Builder, "temporal", m.MaxPositions, m.D, graph.Normal(0.1))
 	k := m.r.Choices()
@@ -168,8 +164,7 @@ func (m *mixture) temporal(from, to int) *graph.Value {
 	return m.r.FromEntries(m.Builder, m.Reshape(m.Mul(times, mask), m.batch*m.time*k, m.D))
 }
 
-// relations summarizes each token's relations to the earlier tokens of its expert;
-// see [graph.Relate].
+// relations summarizes each token's relations to the earlier tokens of its expert; see [graph.Relate].
 func (m *mixture) relations(rows *graph.Value, from, to int) (y *graph.Value) {
 	m.Scope("relation", func() {
 		side := func(name string, bias bool) *graph.Value {
@@ -183,10 +178,9 @@ func (m *mixture) relations(rows *graph.Value, from, to int) (y *graph.Value) {
 	return y
 }
 
-// distances is computed from the root mean square distance of each token from the
-// earlier tokens of its expert and itself, in one learned space for each head. The
-// mean over pairs |p_i - p_j|^2 is |p_i|^2 + mean |p_j|^2 - 2 p_i mean p_j, which
-// running sums give.
+// distances computes features from the root mean square distance between each token and the tokens of its
+// expert up to itself, in a learned space for each head. The mean of |p_i - p_j|^2 over j is |p_i|^2 + mean
+// |p_j|^2 - 2 p_i mean p_j, which running sums provide.
 func (m *mixture) distances(from, to int) (y *graph.Value) {
 	m.Scope("distance", func() {
 		all := m.r.Entries(m.Builder, m.linear("project", m.rows, from, to, m.D, false))
@@ -201,7 +195,7 @@ func (m *mixture) distances(from, to int) (y *graph.Value) {
 			meanSquare := m.Div(m.Slice(run, 2, m.D, m.D), count)
 			d := m.Sub(m.Add(square, meanSquare), m.MulC(m.Mul(p, mean), 2))
 			d = m.Mean(m.Reshape(d, m.batch, -1, m.Heads, m.D/m.Heads), -1)
-			// Rounding may leave a distance of 0 below 0; the root needs a finite slope there.
+			// Rounding may turn a distance of 0 negative, and the root needs a finite slope there.
 			d = m.Mul(m.Sqrt(m.AddC(m.MaxC(d, 0), 1e-4)), mask)
 			if sum == nil {
 				sum = d
@@ -215,7 +209,7 @@ func (m *mixture) distances(from, to int) (y *graph.Value) {
 	return y
 }
 
-// tell lets each token choose from the language model's states at its place.
+// tell gates the language model's states at each token's position.
 func (m *mixture) tell(from, to int) (y *graph.Value) {
 	width := m.language.Shape()[1]
 	m.Scope("language", func() {

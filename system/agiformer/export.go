@@ -33,7 +33,7 @@ func openWeights(c *config.Config, dir string) (system.ReadableWeights, error) {
 	return config.Of[system.LoRA](c).OpenWeights(dir, net.baseOf(c), graph.Invalid, net.weights(c))
 }
 
-// weights builds the model as it is trained, for its weights.
+// weights returns a function that builds the model as in training, to get its weights.
 func (m Net) weights(c *config.Config) func(b *graph.Builder) {
 	return func(b *graph.Builder) {
 		m.objective(b, system.Shape{MicroBatch: 1}, c.Data.SeqLen, 0, 1, false, false)

@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/inference"
 )
 
-// language is the model of a checkpoint. Convolution, memory and experts look at
-// the text as a whole: there is no cache, and each byte is computed from its window.
+// language returns the model of a checkpoint. Convolution, memory and experts look at the text as a whole, so
+// there is no cache, and each byte is computed from its whole window.
 func language(c *config.Config, dir string) (*inference.Language, error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
@@ -19,7 +19,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where a single text is written there is no load to balance: nothing is dropped.
+	// With a single text there is no load to balance, so nothing is dropped.
 	net.Experts.Capacity = 0
 	return &inference.Language{
 		Uncached: whole{net}, Tokenizer: t, Fill: net.load,
@@ -28,8 +28,8 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	}, nil
 }
 
-// media is what may come with a text, nil for nothing; an image takes at most so many
-// bytes, decoded.
+// media describes the media that may come with a text; nil if there are none. An image may take at most most
+// bytes when decoded.
 func (m Net) media(most int64) *inference.Media {
 	s := m.Senses
 	if s == nil {
@@ -53,7 +53,7 @@ func (m Net) media(most int64) *inference.Media {
 	}
 }
 
-// decode turns files into a row of the input of a kind, as captions.sense does.
+// decode turns files into a row of the input for a kind, as captions.sense does.
 func (s *Senses) decode(kind string, files []inference.MediaFile, most int64) ([]float32, error) {
 	if kind == modAudio {
 		dst := make([]float32, s.Samples)
@@ -69,13 +69,13 @@ func (s *Senses) decode(kind string, files []inference.MediaFile, most int64) ([
 	return dst, nil
 }
 
-// whole is the model as a text generator.
+// whole adapts the model to text generation.
 type whole struct{ Net }
 
-// Positions implements inference.Uncached.
+// Positions implements [inference.Uncached].
 func (w whole) Positions() int { return w.MaxPositions }
 
-// Logits implements inference.Uncached.
+// Logits implements [inference.Uncached].
 func (w whole) Logits(b *graph.Builder, ids, last *graph.Value) *graph.Value {
 	return w.logits(b, Input{IDs: ids}, last)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// The model of tools/goldens/agiformer.py.
+// goldenNet returns the model of tools/goldens/agiformer.py.
 func goldenNet() Net {
 	return Net{
 		Vocab: 48, D: 24, Layers: 2, Heads: 2, FF: 36, MaxPositions: 32, Kernel: 3, Rotary: true, RotaryBase: 10000,
@@ -88,8 +88,8 @@ func (g *golden) ids(t *testing.T, update int) []int32 {
 	return all[update*n : (update+1)*n]
 }
 
-// arm compiles and loads the training step with the golden weights, all of which
-// the model must have and no others.
+// arm compiles the training step and loads it with the golden weights. The model must have exactly these
+// weights.
 func (g *golden) arm(t *testing.T) {
 	t.Helper()
 	shape := system.Shape{MicroBatch: goldenBatch / g.accumulation, Accumulation: g.accumulation, CEChunk: g.chunk}
@@ -167,7 +167,7 @@ func (g *golden) set(name string, v float32) {
 	x.F32()[0] = v
 }
 
-// far is the largest difference.
+// far returns the largest difference.
 func far(a, b []float32) (d float64) {
 	if len(a) != len(b) {
 		return math.Inf(1)
@@ -178,12 +178,12 @@ func far(a, b []float32) (d float64) {
 	return d
 }
 
-// The model's outputs before the first update, on the text and on itself, are those
-// of the plain model in PyTorch; so sparse dispatch is experts run one by one,
-// running sums are sums over pairs, and scans are loops.
+// TestForwardEqualsPyTorch: before the first update, the model's outputs for the text and about itself equal
+// those of the plain model in PyTorch. So sparse dispatch equals running experts one by one, running sums
+// equal sums over pairs, and scans equal loops.
 func TestForwardEqualsPyTorch(t *testing.T) {
 	g := openGolden(t)
-	g.chunk = 30 // of 104 rows: the last chunk is smaller
+	g.chunk = 30 // does not divide the 104 rows, so the last chunk is smaller
 	g.arm(t)
 	feed(g.r, g.ids(t, 0), goldenBatch, goldenTime)
 	if err := g.r.Run(engine.FuncEval, 0); err != nil {
@@ -218,7 +218,7 @@ func TestForwardEqualsPyTorch(t *testing.T) {
 	}
 }
 
-// Thirty updates follow PyTorch's, whatever the passes do to the program.
+// TestCurveEqualsPyTorch: thirty updates follow PyTorch's, whatever the passes do to the program.
 func TestCurveEqualsPyTorch(t *testing.T) {
 	g := openGolden(t)
 	g.arm(t)
@@ -235,10 +235,10 @@ func TestCurveEqualsPyTorch(t *testing.T) {
 	t.Logf("%v -> %v, worst difference %.2g", g.loss[0], g.loss[len(g.loss)-1], far(g.loss, want))
 }
 
-// The gradient of each weight has PyTorch's norm.
+// TestGradientsEqualPyTorch: the gradient of each weight has PyTorch's norm.
 func TestGradientsEqualPyTorch(t *testing.T) {
 	g := openGolden(t)
-	g.accumulation = 2 // accumulators keep the gradients
+	g.accumulation = 2 // so that accumulators keep the gradients
 	g.arm(t)
 	for m := range 2 {
 		feed(g.r, g.ids(t, 0)[m*2*(goldenTime+1):], 2, goldenTime)
@@ -257,7 +257,7 @@ func TestGradientsEqualPyTorch(t *testing.T) {
 			sum += float64(v) * float64(v)
 		}
 		want := float64(g.f32(t, "gradient_norm."+s.Name)[0])
-		// Balance is a product of means: that of two halves is not that of the whole.
+		// The balance loss is a product of means, so that of two halves differs from that of the whole.
 		tolerance := 1e-3
 		if d := math.Abs(math.Sqrt(sum) - want); d > tolerance*want+2e-4 {
 			t.Errorf("%s: gradient norm %v, PyTorch has %v", s.Name, math.Sqrt(sum), want)
@@ -265,7 +265,7 @@ func TestGradientsEqualPyTorch(t *testing.T) {
 	}
 }
 
-// The logits are PyTorch's.
+// TestLogitsEqualPyTorch: the logits are PyTorch's.
 func TestLogitsEqualPyTorch(t *testing.T) {
 	g := openGolden(t)
 	g.arm(t)
@@ -293,8 +293,8 @@ func TestLogitsEqualPyTorch(t *testing.T) {
 	}
 }
 
-// Recomputation changes no bit, bfloat16 little, and accumulation only
-// the balance loss, which is a micro-batch's own.
+// TestPasses: recomputation changes no bit, bfloat16 changes little, and accumulation changes only the
+// balance loss, which is computed for each micro-batch.
 func TestPasses(t *testing.T) {
 	const updates = 8
 	plain := openGolden(t)
@@ -331,8 +331,8 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// A run that continues from a copy of the state of another gives its bits: no
-// state is hidden, and none is left behind by an evaluation.
+// TestResume: a run that continues from a copy of another's state gets the same bits. No state is hidden, and
+// an evaluation leaves none behind.
 func TestResume(t *testing.T) {
 	whole := openGolden(t)
 	whole.arm(t)

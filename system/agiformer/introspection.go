@@ -5,28 +5,24 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Introspection looks back over what the blocks did. In each of Steps steps a token
-// attends to the earlier steps, compares its state with the mean of its states
-// after the earlier blocks, estimates how wrong it is, and corrects itself by as
-// much. A decision weighs each step against the next.
+// Introspection reviews what the blocks did. In each of Steps steps a token attends to earlier positions,
+// compares its state with the mean of its states after the earlier blocks, estimates how wrong it is, and
+// corrects itself in proportion. A decision weighs each step against the next.
 //
-// Its heads know the truth: the error head is trained to give the token's loss
-// in nats, the confidence head the probability that the likeliest byte is the
-// right one. Both read the state as a constant, so that measuring the model
-// does not change it; all the rest learns from the model's own loss.
+// The heads are trained on the truth: the error head predicts the token's loss in nats, and the confidence
+// head the probability that the most likely byte is right. Both read the state as a constant, so measuring
+// the model does not change it. Everything else learns from the model's own loss.
 type Introspection struct{ Steps int }
 
 // Self is the output of the heads.
 type Self struct {
-	// Errors are estimates [N] of each token's loss in nats, of each step and of
-	// the result, which comes last.
+	// Errors are estimates [N] of each token's loss in nats: one for each step, and the last for the result.
 	Errors []*graph.Value
-	// Confidence [N] is the log odds that the likeliest token is right.
+	// Confidence [N] is the log odds that the most likely token is right.
 	Confidence *graph.Value
 }
 
-// introspect gives the state x [B, T, D] after introspection; earlier are the
-// states before it.
+// introspect returns the state x [B, T, D] after introspection. earlier are the states before it.
 func (p *forward) introspect(x *graph.Value, earlier []*graph.Value) (*graph.Value, *Self) {
 	mean := earlier[0]
 	for _, e := range earlier[1:] {
@@ -34,7 +30,7 @@ func (p *forward) introspect(x *graph.Value, earlier []*graph.Value) (*graph.Val
 	}
 	mean = p.MulC(mean, 1/float64(len(earlier)))
 	self := &Self{}
-	var y, left *graph.Value // the weighted sum so far; the share still open
+	var y, left *graph.Value // the weighted sum so far, and the remaining weight
 	for i := range p.Introspection.Steps {
 		x = p.reflect(x, mean, self)
 		if i == p.Introspection.Steps-1 {
@@ -64,18 +60,18 @@ func (p *forward) reflect(x, mean *graph.Value, self *Self) *graph.Value {
 	x = p.Add(x, p.norm("compared_norm", p.linear("compared", h, p.D, true)))
 	wrong := p.errorOf(p.Detach(x))
 	self.Errors = append(self.Errors, wrong)
-	// e^-loss is the probability that was given to the truth.
+	// e^-loss is the probability that the model gave to the truth.
 	doubt := p.Reshape(p.Detach(p.AddC(p.Neg(p.Exp(p.Neg(wrong))), 1)), p.batch, p.time, 1)
 	h = p.GELU(p.linear("correct", p.Concat(2, p.norm("correct_norm", x), doubt), p.D, true))
 	return p.Add(x, p.Mul(p.linear("corrected", h, p.D, true), doubt))
 }
 
-// errorOf is the estimate [N] of the loss.
+// errorOf returns the estimate [N] of the loss.
 func (p *forward) errorOf(state *graph.Value) *graph.Value {
 	return p.Reshape(p.Apply(graph.FnSoftplus, p.head("error", state)), -1)
 }
 
-// head is a number for each token: [B, T, 1].
+// head computes a number for each token: [B, T, 1].
 func (p *forward) head(name string, x *graph.Value) (y *graph.Value) {
 	p.Scope(name, func() {
 		h := nn.LayerNorm(p.Builder, "norm", x, p.Eps)
@@ -85,10 +81,9 @@ func (p *forward) head(name string, x *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// study is the loss that trains the heads and what it is computed from: the
-// mean over the tokens, by weight, of half the squared error of the estimates
-// (mean over the steps) and the cross-entropy of the confidence. losses and
-// right (1 or 0) F32 [N] are the truth.
+// study returns the loss that trains the heads: the weighted mean over tokens of half the squared error of
+// the estimates (averaged over the steps) plus the cross-entropy of the confidence. losses and right (1 or
+// 0), both F32 [N], are the truth.
 func (s *Self) study(b *graph.Builder, losses, right, weights *graph.Value) *graph.Value {
 	var sum *graph.Value
 	for _, e := range s.Errors {

@@ -12,22 +12,20 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// Language is the language model that language experts read. It runs once over
-// the text, on states that a learned layer projects to its width, and all
-// experts of all blocks read its result: what the guide's model computes again in
-// every block. Gradients pass through it, also where its own weights are frozen.
+// Language is the language model that language experts read. It runs once over the text, on states projected
+// to its width by a learned layer, and all experts of all blocks read its result, whereas the guide's model
+// repeats this in every block. Gradients pass through it even if its own weights are frozen.
 type Language struct {
-	// Width, Layers, Heads and FF are those of a transformer that is trained with
-	// the rest, where there is no Model.
+	// Width, Layers, Heads and FF describe a transformer that is trained with the rest, if Model is nil.
 	Width, Layers, Heads, FF int
-	// Model, when set, is a GPT-NeoX, GPT-2, Llama or Qwen3, and Folder the folder of its
-	// weights (empty: only its sizes are known, which is enough to plan).
+	// Model, if set, is a GPT-NeoX, GPT-2, Llama or Qwen3, and Folder the folder of its weights. If Folder is
+	// empty, only the sizes are known, which is enough for plans.
 	Model  hf.Causal
 	Folder string
 	Frozen bool
 }
 
-// read gives what the model makes of x [B, T, D]: [B, T, Width].
+// read returns the model's output for x [B, T, D]: [B, T, Width].
 func (l *Language) read(p *forward, x *graph.Value) (y *graph.Value) {
 	y = p.linear("in", p.norm("in_norm", x), l.Width, true)
 	if l.Model != nil {
@@ -55,9 +53,8 @@ func (p *forward) layer(x *graph.Value) *graph.Value {
 	return p.Add(x, p.drop(p.linear("down", h, p.D, true)))
 }
 
-// loadFolder copies the weights below scope from a model folder of the Hugging
-// Face layout into r: every one must be there in its shape. base is the scope
-// that folders of a bare model leave out.
+// loadFolder copies the weights below scope from a model folder in Hugging Face layout into r. All of them
+// must exist and have the right shape. base is the scope that folders of a bare model omit.
 func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 	src, err := hf.OpenWeights(dir)
 	if err != nil {
@@ -65,7 +62,7 @@ func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	var found []safetensors.Tensor
-	var into []string // the weight that each is for
+	var into []string // the weight that each one is copied to
 	for _, s := range r.Program().States {
 		name, ours := strings.CutPrefix(s.Name, scope+"."+base+".")
 		if !ours || s.Role != graph.Weight && s.Role != graph.Frozen {
@@ -98,7 +95,7 @@ func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 	return nil
 }
 
-// base is the scope of a model's weights.
+// base returns the scope of the model's weights.
 func (l *Language) base() string {
 	switch l.Model.(type) {
 	case hf.GPT2:
@@ -109,7 +106,7 @@ func (l *Language) base() string {
 	return "gpt_neox"
 }
 
-// load fills in what comes from folders.
+// load copies the weights that come from folders.
 func (m Net) load(r *engine.Executable) error {
 	if m.Language != nil && m.Language.Model != nil && hasScope(r, "language") {
 		if err := loadFolder(r, m.Language.Folder, "language", m.Language.base()); err != nil {
@@ -122,8 +119,8 @@ func (m Net) load(r *engine.Executable) error {
 	return nil
 }
 
-// hasScope reports whether the program has weights below a scope: one that only writes
-// texts has none of the senses'.
+// hasScope reports whether the program has weights below a scope. A program that only generates text has none
+// for the senses.
 func hasScope(r *engine.Executable, scope string) bool {
 	return slices.ContainsFunc(r.Program().States, func(s *graph.State) bool { return strings.HasPrefix(s.Name, scope+".") })
 }

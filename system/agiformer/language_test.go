@@ -11,8 +11,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// withFolder is a net whose language experts read a model of the folders that
-// nn/hf is tested with.
+// withFolder returns a net whose language experts read a model from the test folders of nn/hf.
 func withFolder(t *testing.T, name string, frozen bool) Net {
 	t.Helper()
 	n := tiny(1, 0, "standard", "language")
@@ -24,8 +23,8 @@ func withFolder(t *testing.T, name string, frozen bool) Net {
 	return n
 }
 
-// A folder's model is loaded once for all layers. Frozen it stays as it is while
-// all else learns through it; else it learns too. Neither sees what comes later.
+// TestLanguageFolder: a folder's model is loaded once for all layers. If frozen, it does not change while
+// everything else learns through it; otherwise it learns too. Neither kind sees later tokens.
 func TestLanguageFolder(t *testing.T) {
 	for _, folder := range []string{"neox", "neox-sharded", "gpt2", "llama", "llama-biases", "qwen3"} {
 		for _, frozen := range []bool{true, false} {
@@ -70,7 +69,7 @@ func TestLanguageFolder(t *testing.T) {
 	}
 }
 
-// equalsFolder checks the weights below prefix against the tensors of a folder.
+// equalsFolder compares the weights below prefix with the tensors of a folder.
 func equalsFolder(t *testing.T, dir, prefix string, weights map[string][]float32) {
 	t.Helper()
 	src, err := safetensors.OpenModel(dir, "model")
@@ -124,7 +123,7 @@ func TestLanguageFolderCausality(t *testing.T) {
 	}
 }
 
-// A folder without a language model is refused by name.
+// TestLanguageRefusals: a folder without a language model is rejected by name.
 func TestLanguageRefusals(t *testing.T) {
 	for _, c := range []struct {
 		path      string

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// least is what training on so many tokens needs at the least; see [plan.Least].
+// least returns the minimum that training on length tokens needs; see [plan.Least].
 func (m Net) least(length int) plan.Least {
 	trained := func(keys string, count float64) plan.Part {
 		return plan.Part{Of: plan.Trained, Count: count, Keys: keys}
@@ -39,7 +39,7 @@ func (m Net) least(length int) plan.Least {
 	return append(out, m.Senses.least()...)
 }
 
-// least is the language model itself, which is given states and has no tables.
+// least returns the minimum for the language model itself, which reads states and has no tables.
 func (l *Language) least() plan.Part {
 	p := plan.Part{Of: plan.Trained, Count: 4*size.Float(l.Layers, l.Width, l.Width) + 2*size.Float(l.Layers, l.Width, l.FF), Keys: "model.language"}
 	if l.Model != nil {
@@ -51,11 +51,11 @@ func (l *Language) least() plan.Part {
 	return p
 }
 
-// least are the weights of the experts of a block whose width is d.
+// least returns the number of weights of the experts of a block of width d.
 func (e Experts) least(d, ff int) (n float64) {
 	for _, k := range e.Kinds {
 		if k == LanguageKind {
-			continue // it goes by the language model
+			continue // counted with the language model
 		}
 		n += 2 * size.Float(d, ff)
 		if k != Standard {
@@ -68,7 +68,7 @@ func (e Experts) least(d, ff int) (n float64) {
 	return n
 }
 
-// least are the encoder of images and what comes with a text.
+// least returns the minimum for the encoders of images and other media.
 func (s *Senses) least() (out plan.Least) {
 	if s == nil {
 		return nil

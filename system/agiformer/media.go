@@ -14,28 +14,27 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// The means and standard deviations of red, green and blue that CLIP's images are
-// normalized by (Radford et al. 2021).
+// These are the means and standard deviations of red, green and blue that normalize images for CLIP (Radford
+// et al. 2021).
 var (
 	pixelMean = [3]float32{0.48145466, 0.4578275, 0.40821073}
 	pixelStd  = [3]float32{0.26862954, 0.26130258, 0.27577711}
 )
 
-// readPicture decodes a PNG or JPEG file of at most so many bytes, decoded, into
-// dst [size, size, 3]: the shorter side is scaled to size, the center cropped, and
-// colors normalized.
+// readPicture decodes a PNG or JPEG file of at most most bytes, decoded, into dst [size, size, 3]. The
+// shorter side is scaled to size, the center is cropped, and colors are normalized.
 func readPicture(dst []float32, path string, size int, most int64) error {
 	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // read only, so there is nothing to lose
 	return decodePicture(dst, f, path, size, most)
 }
 
 // decodePicture is readPicture for an open file.
 func decodePicture(dst []float32, f io.ReadSeeker, path string, size int, most int64) error {
-	src, err := picture.DecodeFrom(f, path, most, func(picture.Header) error { return nil }) // any size is scaled
+	src, err := picture.DecodeFrom(f, path, most, func(picture.Header) error { return nil }) // any size is accepted, because the image is scaled
 	if err != nil {
 		return err
 	}
@@ -52,16 +51,15 @@ func decodePicture(dst []float32, f io.ReadSeeker, path string, size int, most i
 	return nil
 }
 
-// readWAV decodes a WAV file of 16-bit samples into dst, which it fills from
-// the front; channels are averaged, the rate is the file's. What is longer than dst
-// is an error: it would be dropped silently. The file is streamed: it costs no
-// memory, whatever it claims.
+// readWAV decodes a WAV file of 16-bit samples into the start of dst. Channels are averaged, and the rate is
+// not changed. It is an error if the sound is longer than dst, because the rest would be dropped silently.
+// The file is streamed, so it uses no memory, whatever size it claims.
 func readWAV(dst []float32, path string) error {
 	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
+	defer func() { _ = f.Close() }() // read only, so there is nothing to lose
 	return decodeWAV(dst, f, path)
 }
 

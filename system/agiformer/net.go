@@ -7,17 +7,17 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Net is the architecture: sizes whose methods add to a graph.
+// Net is the architecture: sizes, with methods that add to a graph.
 type Net struct {
 	Vocab, D, Layers, Heads, FF int
 	MaxPositions                int
 	// Kernel is the width of the front end's convolution.
 	Kernel int
-	// Rotary positions (Base) or learned ones.
+	// Rotary selects rotary positions with base RotaryBase, instead of learned ones.
 	Rotary     bool
 	RotaryBase float64
 	Experts    Experts
-	// Memory and Introspection are nil where there is none.
+	// Memory and Introspection are nil if the model has none.
 	Memory        *nn.Memory
 	Introspection *Introspection
 	// Language is what language experts read; nil without such experts.
@@ -25,17 +25,17 @@ type Net struct {
 	// Senses is nil for text alone.
 	Senses *Senses
 	Eps    float64
-	// Dropout of embedding, branches and attention weights; Seed is the run's.
+	// Dropout applies to the embedding, branches and attention weights. Seed is the run's.
 	Dropout float64
 	Seed    uint64
 }
 
-// Input is what the model runs on.
+// Input is the input of the model.
 type Input struct {
 	IDs *graph.Value // I32 [B, T]
 	// Train enables dropout.
 	Train bool
-	// Seen is what comes with the text.
+	// Seen holds the media that come with the text.
 	Seen Seen
 }
 
@@ -45,9 +45,9 @@ type Output struct {
 	Hidden *graph.Value
 	// Layers are the routings of the blocks.
 	Layers []*nn.Routed
-	// Memory are the gates, without memory nil.
+	// Memory holds the gates, or is empty without memory.
 	Memory nn.Remembered
-	// Self is what introspection gave, nil without.
+	// Self is the output of introspection, or nil without it.
 	Self *Self
 }
 
@@ -57,8 +57,8 @@ type forward struct {
 	*graph.Builder
 	in          Input
 	batch, time int
-	table       *graph.Value // of rotary positions
-	language    *graph.Value // F32 [N, width], what language experts read
+	table       *graph.Value // table of rotary positions
+	language    *graph.Value // F32 [N, width], which language experts read
 }
 
 // Forward builds the model up to its final norm.
@@ -103,23 +103,23 @@ func (m Net) Forward(b *graph.Builder, in Input) (out Output) {
 	return out
 }
 
-// Logits are the output layer's of hidden states [N, D]: [N, Vocab].
+// Logits returns the output layer's logits for hidden states [N, D]: [N, Vocab].
 func (m Net) Logits(b *graph.Builder, hidden *graph.Value) *graph.Value {
 	return scoresOf(b, hidden, m.output(b))
 }
 
-// scoresOf is hidden w^T in float32, whatever the precision of the matmuls.
+// scoresOf returns hidden w^T in float32, whatever the precision of the matmuls.
 func scoresOf(b *graph.Builder, hidden, w *graph.Value) *graph.Value {
 	return b.Emit(graph.MatMul{TransB: true, Out: graph.F32}, hidden, w)[0]
 }
 
-// output is the output layer's weight.
+// output returns the output layer's weight.
 func (m Net) output(b *graph.Builder) *graph.Value {
 	return nn.Embedding(b, "output", m.Vocab, m.D, graph.XavierUniform(m.D, m.Vocab))
 }
 
-// front is the byte front end: an embedding and a convolution over the last few
-// bytes, which spells words out of them.
+// front is the byte front end: an embedding, and a convolution over the last few bytes, which combines them
+// into words.
 func (p *forward) front() *graph.Value {
 	table := nn.Embedding(p.Builder, "embedding", p.Vocab, p.D, graph.Normal(1))
 	x := p.drop(p.Embedding(table, p.in.IDs))
@@ -151,7 +151,7 @@ func (p *forward) attention(name string, h *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// attend completes op: causal, with the model's heads and dropout.
+// attend completes op, making it causal, with the model's heads and dropout.
 func (p *forward) attend(op graph.Attention, in ...*graph.Value) *graph.Value {
 	op.Heads, op.Causal, op.Scale = p.Heads, true, nn.AttentionScale(p.D, p.Heads)
 	if p.in.Train && p.Net.Dropout > 0 {
@@ -169,7 +169,7 @@ func (p *forward) linear(name string, x *graph.Value, out int, bias bool) *graph
 	return nn.Linear(p.Builder, name, x, out, bias, graph.XavierUniform(x.Shape().Last(), out))
 }
 
-// drop is dropout while training.
+// drop applies dropout while training.
 func (p *forward) drop(x *graph.Value) *graph.Value {
 	if !p.in.Train {
 		return x

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// tiny is a small net with experts of the kinds given.
+// tiny returns a small net with experts of the given kinds.
 func tiny(choices int, capacity float64, kinds ...string) Net {
 	n := Net{
 		Vocab: 40, D: 16, Layers: 2, Heads: 2, FF: 24, MaxPositions: 64, Kernel: 3, Rotary: true, RotaryBase: 10000,
@@ -26,7 +26,7 @@ func tiny(choices int, capacity float64, kinds ...string) Net {
 	return n
 }
 
-// mixtures are the nets that every test of behavior runs on.
+// mixtures returns the nets that every test of behavior runs on.
 func mixtures() map[string]Net {
 	nets := map[string]Net{
 		"all":               tiny(2, 1, "standard", "spatial", "logic", "causal", "language"),
@@ -53,7 +53,7 @@ func each(t *testing.T, fn func(t *testing.T, n Net)) {
 	}
 }
 
-// armed compiles and loads a forward function "f" and gives weights random values.
+// armed compiles and loads a forward function "f" and gives its weights random values.
 func armed(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("f")
@@ -84,7 +84,7 @@ func start(t *testing.T, p *engine.Program) *engine.Executable {
 	return r
 }
 
-// logits runs n on ids [batch, time].
+// logits returns a function that runs n on ids [batch, time].
 func logits(t *testing.T, n Net, batch, time int) func(ids []int32) []float32 {
 	r := armed(t, func(b *graph.Builder) {
 		out := n.Forward(b, Input{IDs: b.Input("ids", graph.T(graph.I32, batch, time))})
@@ -109,8 +109,8 @@ func text(n, vocab int) []int32 {
 	return ids
 }
 
-// A byte changes no bit of any logit before it nor of another sample, and
-// changes its own.
+// TestCausality: changing a byte changes no bit of any earlier logit, or of another sample, but does change
+// its own.
 func TestCausality(t *testing.T) {
 	each(t, func(t *testing.T, n Net) {
 		const batch, time = 3, 29
@@ -135,7 +135,7 @@ func TestCausality(t *testing.T) {
 	})
 }
 
-// training is a compiled training step of n.
+// training compiles a training step of n.
 func training(t *testing.T, n Net, s system.Shape, length int, o engine.CompileOptions) *engine.Program {
 	t.Helper()
 	o.Verify = true
@@ -153,7 +153,7 @@ func training(t *testing.T, n Net, s system.Shape, length int, o engine.CompileO
 	return p
 }
 
-// Every weight gets a gradient, and not one of zeros.
+// TestEveryWeightLearns: every weight gets a gradient that is not all zeros.
 func TestEveryWeightLearns(t *testing.T) {
 	each(t, func(t *testing.T, n Net) {
 		const batch, time = 4, 30

@@ -7,20 +7,20 @@ import (
 	"github.com/snug-ml/snug/system/corpus"
 )
 
-// The outputs of an evaluation besides the loss, F32. L layers, E experts, N
-// tokens; sums over tokens are weighted as the loss is.
+// These are the outputs of an evaluation besides the loss, all F32, for L layers, E experts and N tokens.
+// Sums over tokens are weighted like the loss.
 const (
-	outWanted  = "wanted"  // [L*E] choices of each expert
-	outTaken   = "taken"   // [L*E] those that were not dropped
+	outWanted  = "wanted"  // [L*E] number of choices of each expert
+	outTaken   = "taken"   // [L*E] number of choices that were not dropped
 	outEntropy = "entropy" // [L] sums of the routers' entropies
 	outGates   = "gates"   // [4] sums of the working, bank and written gates, and the mean strength of the writes
-	outLosses  = "losses"  // [N] of each token
-	outErrors  = "errors"  // [N] introspection's estimates of them
+	outLosses  = "losses"  // [N] loss of each token
+	outErrors  = "errors"  // [N] introspection's estimates of the losses
 	outConf    = "confidence"
-	outRight   = "right" // [N] 1 where the likeliest token was right
+	outRight   = "right" // [N] 1 if the most likely token was right
 )
 
-// objective is the loss of a micro-batch of windows of length tokens.
+// objective returns the loss of a micro-batch of windows of length tokens.
 func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, heads float64, train, examine bool) engine.Objective {
 	rows := s.Rows(train)
 	n := rows * length
@@ -64,12 +64,12 @@ func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, he
 	if train {
 		return o
 	}
-	o.Aux = nil // an evaluation has no use for it
+	o.Aux = nil // not used in evaluations
 	b.Scope("account", func() { m.account(b, out, weights, give) })
 	return o
 }
 
-// chunk is how many of n rows of logits exist at a time; 0 asks for all.
+// chunk returns how many of n rows of logits may exist at a time; asked is the setting, and 0 means all.
 func chunk(asked, n int) int {
 	if asked == 0 {
 		return n
@@ -77,7 +77,7 @@ func chunk(asked, n int) int {
 	return min(asked, n)
 }
 
-// account gives the statistics of experts and memory.
+// account outputs the statistics of experts and memory.
 func (m Net) account(b *graph.Builder, out Output, weights *graph.Value, give func(string, *graph.Value)) {
 	n := weights.Shape()[0]
 	var wanted, taken, entropy []*graph.Value

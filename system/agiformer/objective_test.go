@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/engine"
 )
 
-// A program does not grow with its rows: the largest batch that a setting allows
-// is planned like any other.
+// TestProgramOfManyRows: a program does not grow with its rows, so the largest batch that a setting allows is
+// planned like any other.
 func TestProgramOfManyRows(t *testing.T) {
 	c, err := config.Load(config.Sources{Systems: []config.System{System.Config}, Overrides: []config.Override{
 		{Key: "system", Text: "agiformer"}, {Key: "model.d_model", Text: "8"}, {Key: "model.n_heads", Text: "1"}, {Key: "model.d_ff", Text: "8"},

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// page is report.html: how good the model is, where its tokens go, and how well it
-// knows itself.
+// page returns the content of report.html: how good the model is, where its tokens go, and how well it knows
+// itself.
 func (f *totals) page(update int64, b data.Baseline) *report.Page {
 	m := f.metrics()
 	bits := func(loss float64) string { return number(loss / math.Ln2 * f.perByte) }
@@ -115,8 +115,7 @@ func (f *totals) introspection(m map[string]float64) report.Section {
 	}}
 }
 
-// byEstimate gives the means of both in groups of equal size, ordered by the
-// first.
+// byEstimate returns the mean estimate and the mean loss in groups of equal size, ordered by the estimate.
 func byEstimate(estimates, losses []float64) (x, y []float64) {
 	index := make([]int, len(estimates))
 	for i := range index {
@@ -137,7 +136,7 @@ func byEstimate(estimates, losses []float64) (x, y []float64) {
 	return x, y
 }
 
-// spell gives the text of tokens that are bytes; nil where they are not.
+// spell returns a function that returns the text of byte tokens; nil if tokens are not bytes.
 func (m Net) spell() func(ids []int32) string {
 	if m.Vocab != byteVocabulary {
 		return nil

@@ -23,7 +23,7 @@ func snug(t *testing.T, want int, args ...string) string {
 	return out.String() + errs.String()
 }
 
-// small are the settings of a small model; data is what it learns from.
+// small writes the settings of a small model that learns from data.
 func small(t *testing.T, data string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "small.yaml")
@@ -55,8 +55,8 @@ func prose(t *testing.T) string {
 	return dir
 }
 
-// A run that was stopped and resumed ends with the bits of the one that was
-// not, and both can be planned, measured and written with.
+// TestTrainResumeEvalGenerate: a run that is stopped and resumed ends with the same bits as an uninterrupted
+// one, and both can be planned, measured and used to generate text.
 func TestTrainResumeEvalGenerate(t *testing.T) {
 	config := small(t, "source: ["+prose(t)+"], held_out_fraction: 0.2")
 	out := t.TempDir()
@@ -115,7 +115,7 @@ func TestTrainResumeEvalGenerate(t *testing.T) {
 	}
 }
 
-// Impossible settings are refused before anything runs.
+// TestRefusals: impossible settings are rejected before anything runs.
 func TestRefusals(t *testing.T) {
 	config := small(t, "source: ["+prose(t)+"]")
 	for _, c := range []struct{ flag, value, want string }{
@@ -135,7 +135,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Captions train, resume and evaluate through the command line as text does.
+// TestCaptionsTrain: captions can be trained, resumed and evaluated from the command line like text.
 func TestCaptionsTrain(t *testing.T) {
 	config := small(t, "source: ["+agiformer.Gallery(t, 25)+"], seq_len: 16, shuffle: true")
 	out := t.TempDir()

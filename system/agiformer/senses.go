@@ -9,22 +9,21 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Senses encode what comes with a text: images, sound, video. An encoder is
-// built into a function, and its weights exist, only where the function's input
-// has something for it.
+// Senses encodes the media that come with a text: images, sound, video. An encoder is built into a function,
+// and its weights exist, only if the function's input has something for it.
 type Senses struct {
 	Modalities []string
 	// Image encodes images, including video frames.
 	Image nn.ViT
-	// Folder is the folder of the image encoder's weights (CLIP, Hugging Face
-	// layout), empty for one that is trained with the rest. Frozen weights stay.
+	// Folder has the weights of the image encoder (CLIP, Hugging Face layout); empty for an encoder that is
+	// trained with the rest. Frozen weights do not change.
 	Folder string
 	Frozen bool
-	// Samples is the longest sound, in samples; Frames the longest video.
+	// Samples is the maximum length of a sound, in samples, and Frames that of a video.
 	Samples, Frames int
 }
 
-// The modalities, which are also the names of the program's inputs.
+// These are the modalities, which are also the names of the program's inputs.
 const (
 	modImage = "image"
 	modAudio = "audio"
@@ -36,7 +35,7 @@ func (s *Senses) Sees(modality string) bool {
 	return s != nil && slices.Contains(s.Modalities, modality)
 }
 
-// inputs declares what comes with batch texts.
+// inputs declares the media of batch texts.
 func (s *Senses) inputs(b *graph.Builder, batch int) (in Seen) {
 	if s == nil {
 		return in
@@ -54,25 +53,25 @@ func (s *Senses) inputs(b *graph.Builder, batch int) (in Seen) {
 	return in
 }
 
-// Seen is what comes with a text; nil is nothing.
+// Seen holds the media that come with a text; nil for nothing.
 type Seen struct {
-	Image *graph.Value // F32 [B, Size, Size, 3], normalized as CLIP's
+	Image *graph.Value // F32 [B, Size, Size, 3], normalized as for CLIP
 	Audio *graph.Value // F32 [B, samples], in [-1, 1]
 	Video *graph.Value // F32 [B, frames, Size, Size, 3]
 }
 
 func (s Seen) nothing() bool { return s == Seen{} }
 
-// soundKernel and soundStride are those of the three convolutions over sound:
-// eight samples give a token.
+// soundKernel and soundStride describe each of the three convolutions over sound, which together turn eight
+// samples into a token.
 const soundKernel, soundStride = 7, 2
 
-// fuse adds to x [B, T, D] what the text takes from all that is seen.
+// fuse adds to x [B, T, D] what the text takes from all media.
 func (p *forward) fuse(x *graph.Value) *graph.Value {
 	var tokens []*graph.Value
 	add := func(name string, build func() *graph.Value) {
 		p.Scope(name, func() {
-			// The modality of a token.
+			// A learned vector marks the modality of a token.
 			kind := p.Param("kind", graph.Normal(0.02), p.D)
 			tokens = append(tokens, p.Add(build(), kind))
 		})
@@ -102,8 +101,7 @@ func (p *forward) fuse(x *graph.Value) *graph.Value {
 	return x
 }
 
-// pictures gives the tokens [B, P, width] of images: of single ones and of video
-// frames, by the same encoder.
+// pictures returns the tokens [B, P, width] of single images or video frames, which share the encoder.
 func (p *forward) pictures(v *graph.Value) (y *graph.Value) {
 	p.Scope("encoder", func() {
 		y = p.Senses.Image.Hidden(p.Builder, v)
@@ -116,7 +114,7 @@ func (p *forward) pictures(v *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// sound gives a token for eight samples.
+// sound returns a token for every eight samples.
 func (p *forward) sound(v *graph.Value) *graph.Value {
 	n := v.Shape()[1]
 	if n > p.Senses.Samples {
@@ -136,7 +134,7 @@ func (p *forward) sound(v *graph.Value) *graph.Value {
 	return p.Add(y, p.Slice(places, 0, 0, y.Shape()[1]))
 }
 
-// soundTokens is how many tokens n samples give.
+// soundTokens returns the number of tokens for n samples.
 func soundTokens(n int) int {
 	for range 3 {
 		n = (n + soundStride - 1) / soundStride
@@ -144,8 +142,8 @@ func soundTokens(n int) int {
 	return n
 }
 
-// film mixes the tokens y [B*frames, P, D] of each frame with those of the
-// neighboring frames at the same place: [B, frames*P, D].
+// film mixes the tokens y [B*frames, P, D] of each frame with those of the neighboring frames at the same
+// place: [B, frames*P, D].
 func (p *forward) film(y *graph.Value, frames int) *graph.Value {
 	places := y.Shape()[1]
 	y = p.Transpose(p.Reshape(y, p.batch, frames, places, p.D), 0, 2, 1, 3)

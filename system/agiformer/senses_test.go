@@ -24,8 +24,8 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// A folder with a value that is not finite is refused by file and tensor, and
-// not a weight is changed, also of those that come before.
+// TestFolderWithNaN: a folder with a value that is not finite is rejected by file and tensor, and no weight
+// is changed, not even those that come before.
 func TestFolderWithNaN(t *testing.T) {
 	v, err := readViT("testdata/clip")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestFolderWithNaN(t *testing.T) {
 	}
 }
 
-// values are all states of a loaded program.
+// values returns all states of a loaded program.
 func values(t *testing.T, r *engine.Executable) map[string][]float32 {
 	t.Helper()
 	out := map[string][]float32{}
@@ -88,7 +88,8 @@ func values(t *testing.T, r *engine.Executable) map[string][]float32 {
 	return out
 }
 
-// The image encoder, loaded from a CLIP folder, gives transformers' tokens.
+// TestEncoderEqualsTransformers: the image encoder, loaded from a CLIP folder, produces the same tokens as
+// transformers.
 func TestEncoderEqualsTransformers(t *testing.T) {
 	v, err := readViT("testdata/clip")
 	if err != nil {
@@ -124,7 +125,7 @@ func TestEncoderEqualsTransformers(t *testing.T) {
 	}
 }
 
-// sensing is a net that sees the modalities.
+// sensing returns a net that sees the modalities.
 func sensing(modalities ...string) Net {
 	n := tiny(1, 0, "standard", "logic")
 	n.Vocab = byteVocabulary
@@ -135,8 +136,8 @@ func sensing(modalities ...string) Net {
 	return n
 }
 
-// A program of text alone has no weight of any sense, one of images none of sound,
-// and each has the text's.
+// TestSensesAreBuiltWhereNeeded: a program for text alone has no weight of any sense, one for images has none
+// of sound, and each has those of text.
 func TestSensesAreBuiltWhereNeeded(t *testing.T) {
 	states := func(n Net) (names []string) {
 		p := training(t, n, system.Shape{MicroBatch: 2, Accumulation: 1}, 12, engine.CompileOptions{})
@@ -177,8 +178,8 @@ func TestSensesAreBuiltWhereNeeded(t *testing.T) {
 	}
 }
 
-// What is seen changes what is said, of its own sample only; what comes later
-// in the text still changes nothing before it.
+// TestSensesReachTheirText: media change the output of their own sample only, and what comes later in the
+// text still changes nothing before it.
 func TestSensesReachTheirText(t *testing.T) {
 	n := sensing(modImage, modAudio, modVideo)
 	const batch, time = 2, 14
@@ -226,8 +227,8 @@ func TestSensesReachTheirText(t *testing.T) {
 	}
 }
 
-// gallery writes a folder of captions that only their images, sounds and videos
-// determine: they name the color.
+// gallery writes a folder of captions that name a color, which only their images, sounds and videos
+// determine.
 func gallery(t *testing.T, n int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -301,8 +302,8 @@ func writeWAV(t *testing.T, path string, samples int, turns float64) {
 	}
 }
 
-// From captions that only the media determine, each sense learns what text alone
-// cannot know.
+// TestSensesLearn: from captions determined by the media alone, each sense learns what text alone cannot
+// reveal.
 func TestSensesLearn(t *testing.T) {
 	dir := gallery(t, 25)
 	tok, err := bytesTokenizer()
@@ -343,7 +344,7 @@ func TestSensesLearn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return found.Loss / 25 // nats a caption
+		return found.Loss / 25 // nats per caption
 	}
 	blind := learn()
 	if blind < 0.9*math.Log(3) {
@@ -358,7 +359,7 @@ func TestSensesLearn(t *testing.T) {
 	}
 }
 
-// A data loader that seeks continues as the one whose position it was.
+// TestCaptionFeedResumes: a data loader that seeks continues like the one whose position it was.
 func TestCaptionFeedResumes(t *testing.T) {
 	n := sensing(modImage)
 	tok, err := bytesTokenizer()

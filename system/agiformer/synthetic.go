@@ -12,7 +12,7 @@ import (
 // synthetic generates windows of random bytes, and noise for every sense.
 func synthetic(c *config.Config) system.Synthetic {
 	vocab := config.Of[Model](c).VocabSize
-	if net, err := network(c); err == nil { // Describe has refused what does not make a network
+	if net, err := network(c); err == nil { // Describe has reported any error
 		vocab = net.Vocab
 	}
 	text := corpus.Synthetic(vocab)

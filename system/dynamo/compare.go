@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// score is how good an answer is, from 0 to 1: the right class, the F1 of an
-// answer's words, or ROUGE-L of a text.
+// score rates an answer from 0 to 1: by the right class, the F1 of the words of an answer, or ROUGE-L of a
+// text.
 func score(name string, x *text, a answer) float64 {
 	switch kindOf(name) {
 	case classify:
@@ -22,7 +22,7 @@ func score(name string, x *text, a answer) float64 {
 	return metric.Rouge(a.Text, x.Output).RL
 }
 
-// mean score of the answers.
+// meanScore returns the mean score of the answers.
 func meanScore(name string, xs []text, as []answer) float64 {
 	sum := 0.0
 	for i := range as {
@@ -31,7 +31,7 @@ func meanScore(name string, xs []text, as []answer) float64 {
 	return sum / float64(max(1, len(as)))
 }
 
-// written are the figures of texts that a task wrote.
+// written returns the metrics of texts generated for a task.
 func written(xs []text, as []answer) map[string]float64 {
 	var got, want []string
 	same := 0.0
@@ -47,7 +47,7 @@ func written(xs []text, as []answer) map[string]float64 {
 	}
 }
 
-// constant answers every text with what was most frequent in training: a baseline.
+// constant answers every text with the most frequent answer in training, as a baseline.
 func constant(name string, train, xs []text) []answer {
 	counts, labels := map[string]int{}, [labels]int{}
 	for i := range train {
@@ -73,27 +73,26 @@ func constant(name string, train, xs []text) []answer {
 	return out
 }
 
-// The ways to choose a text's adapter that are compared. Where a router
-// decides, a text that it takes for another task's counts as missed; the others are
-// given the task and only choose the adapter.
+// These are the compared ways to choose a text's adapter. If a router decides, a text that it assigns to
+// another task counts as missed. The other ways are given the task and choose only the adapter.
 const (
-	wayOracle  = "oracle"           // the task's own
-	wayHard    = "router, hard"     // the likeliest task's
-	waySoft    = "router, soft"     // all, by their probabilities
-	wayUniform = "uniform"          // all, in equal parts
-	wayRandom  = "random"           // any one
+	wayOracle  = "oracle"           // the adapter of the true task
+	wayHard    = "router, hard"     // the adapter of the most likely task
+	waySoft    = "router, soft"     // all adapters, weighted by probability
+	wayUniform = "uniform"          // all adapters, with equal weights
+	wayRandom  = "random"           // a random adapter
 	wayNone    = "no adapter"       // the plain encoder
-	wayOnly    = "only the one of " // one task's for all
+	wayOnly    = "only the one of " // one task's adapter for all tasks
 )
 
-// way gives the gates of a text of task number i, whose routing is p; missed
-// says that the text goes to the wrong task.
+// way returns the gates for a text of task number i with routing p. missed means that the text goes to the
+// wrong task.
 type way struct {
 	name  string
 	gates func(i int, p []float32, rng *rand.Rand) (gates []float32, missed bool)
 }
 
-// ways are those to be compared among n tasks.
+// ways returns the ways to compare among n tasks.
 func ways(tasks []string) []way {
 	n := len(tasks)
 	one := func(i int) []float32 {
@@ -131,15 +130,14 @@ func argmax(p []float32) int {
 	return top
 }
 
-// compared are the scores of every way for every task, and the answers of the
-// oracle.
+// compared holds the scores of every way for every task, and the answers of the oracle.
 type compared struct {
 	scores  map[string]map[string]float64
 	answers map[string][]answer
 	routes  map[string][][]float32
 }
 
-// compare measures the ways on texts of every task. a mixes and routes.
+// compare measures the ways on texts of every task. a must be able to mix and to route.
 func compare(ctx context.Context, a *taskPredictor, xs map[string][]text, seed uint64) (*compared, error) {
 	c := &compared{map[string]map[string]float64{}, map[string][]answer{}, map[string][][]float32{}}
 	for i, name := range a.all {

@@ -19,8 +19,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// The tokens of an answer are those of its characters, wherever it is; one that is
-// cut off is detected.
+// TestSpans: the tokens of an answer are those of its characters, wherever it is. An answer that is cut off
+// is detected.
 func TestSpans(t *testing.T) {
 	c := load(t, small)
 	tok := testTokens(t, c)
@@ -57,7 +57,7 @@ func TestSpans(t *testing.T) {
 		if !strings.Contains(covered, answer) {
 			t.Errorf("%q: the tokens of %q cover %q", x.Input, x.Output, covered)
 		}
-		// No token less would do.
+		// The span has no token too many.
 		first, last := q.spans[q.start-q.context], q.spans[q.end-q.context]
 		at := x.Start + strings.Index(x.Output, answer)
 		if first.End <= at || last.Start >= at+len(answer) {
@@ -69,7 +69,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// The answer among the words of a signature is found again from its scores.
+// TestAnswersAreFoundAgain: an answer among the words of a signature is found again from its scores.
 func TestAnswersAreFoundAgain(t *testing.T) {
 	c := load(t, small)
 	tok := testTokens(t, c)
@@ -83,7 +83,7 @@ func TestAnswersAreFoundAgain(t *testing.T) {
 	if from, to := best(start, end); q.between(&x, from, to) != x.Output {
 		t.Errorf("tokens %d to %d are %q", from, to, q.between(&x, from, to))
 	}
-	end[1] = 9 // before the start: no span
+	end[1] = 9 // before the start, so this is not a span
 	if from, to := best(start, end); to < from {
 		t.Errorf("the answer ends at %d before it starts at %d", to, from)
 	}
@@ -125,7 +125,7 @@ func write1(t *testing.T, name, content string) string {
 	return path
 }
 
-// Files of every format become texts; an error in one is reported with its place.
+// TestFiles: files of every format are read as texts, and errors are reported with their position.
 func TestFiles(t *testing.T) {
 	squadFile := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"É is a letter","qas":[{"id":"7","question":" Which? ","answers":[{"text":"letter","answer_start":7},{"text":"a letter","answer_start":5}]},{"id":"8","question":"Why?","answers":[],"is_impossible":true}]}]}]}`)
 	badSquad := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"abc","qas":[{"id":"7","question":"?","answers":[{"text":"x","answer_start":1}]}]}]}]}`)
@@ -206,7 +206,7 @@ func (c *Client) HasPrefix(s, prefix string) (ok bool, err error) {
 }
 `
 
-// The tasks of a Go source tree are as documented.
+// TestGoTasks: the tasks of a Go source tree are as documented.
 func TestGoTasks(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "src", "p"), 0o755); err != nil {
@@ -258,7 +258,7 @@ func TestGoTasks(t *testing.T) {
 	}
 }
 
-// No held-out text is trained on, and a group is on one side.
+// TestCut: no held-out text is trained on, and a group is on one side.
 func TestCut(t *testing.T) {
 	c := load(t, small, "--data.held_out_fraction", "0.3")
 	var xs []text
@@ -285,7 +285,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// testTable has n texts of a task.
+// testTable returns a table with n texts of a task.
 func testTable(t *testing.T, c *config.Config, number, n int, use usage) *table {
 	t.Helper()
 	var xs []text
@@ -300,8 +300,8 @@ func testTable(t *testing.T, c *config.Config, number, n int, use usage) *table 
 	return tab
 }
 
-// The stream of phase 3 continues after a position as if it had not stopped, single
-// batches give way to mixed ones, and every task gets its turn.
+// TestCurriculum: the stream of phase 3 continues after a position as if it had not stopped, batches of one
+// task are replaced by mixed ones over time, and every task gets its turn.
 func TestCurriculum(t *testing.T) {
 	c := load(t, small, "--phases.stage", stageJoint, "--phases.joint_steps", "200", "--training.gradient_accumulation_steps", "2")
 	open := func() *dataLoader {
@@ -378,7 +378,7 @@ func TestShares(t *testing.T) {
 func TestRoutingMetrics(t *testing.T) {
 	r := newRouterMetrics([]string{"a", "b"})
 	r.see(0, []float32{.9, .1})
-	r.see(0, []float32{.5, .5}) // a tie goes to the first
+	r.see(0, []float32{.5, .5}) // a tie goes to the first task
 	r.see(1, []float32{.6, .4})
 	r.see(1, []float32{0, 1})
 	m := r.metrics()
@@ -396,7 +396,7 @@ func TestRoutingMetrics(t *testing.T) {
 	}
 }
 
-// A phase does not start before those it builds on are done and good enough.
+// TestReadiness: a phase does not start until the phases it builds on are done and good enough.
 func TestReadiness(t *testing.T) {
 	dir := t.TempDir()
 	c := load(t, small, "--phases.min_gain", "0.05", "--model.tasks", "[sentiment,qa]")
@@ -474,7 +474,7 @@ func TestConfigRefusals(t *testing.T) {
 			t.Errorf("%s %s: got %v, want an error with %q", c.flag, c.value, err, c.want)
 		}
 	}
-	// What depends on another key.
+	// These settings depend on other keys.
 	encoder := []string{"--model.folder", "../moderation/testdata/curve/bert", "--data.seq_len", "16", "--tasks.translation.length", "16"}
 	for _, c := range [][]string{
 		{"--data.documents: applies to the documents of phase 0", "--data.documents", "line"},
@@ -490,7 +490,8 @@ func TestConfigRefusals(t *testing.T) {
 	}
 }
 
-// The run that reads the source tree trains on what later runs find in the cache.
+// TestGoTreeIsTheSameFromTheCache: the run that reads the source tree trains on the same texts as later runs,
+// which read them from the cache.
 func TestGoTreeIsTheSameFromTheCache(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads the whole Go source tree")

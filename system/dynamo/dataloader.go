@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// stream are micro-batches of so many rows of one table.
+// stream provides micro-batches from one table.
 type stream struct {
 	*table
 	*data.ExampleLoader
@@ -25,39 +25,38 @@ func newStream(c *config.Config, t *table, rows int) (*stream, error) {
 	return &stream{t, l}, err
 }
 
-// part is a micro-batch of a stream and where it goes.
+// part is a micro-batch of a stream and its destination.
 type part struct {
 	stream       int
 	tag, headTag string
 	row          int
 }
 
-// dataLoader draws updates from streams; which go into a micro-batch depends on its
-// number alone.
+// dataLoader draws updates from streams. The streams in a micro-batch depend only on its number.
 type dataLoader struct {
 	streams []*stream
-	micros  int // of an update
-	// mix gives the variant and the parts of a micro-batch of an update.
+	micros  int // micro-batches per update
+	// mix returns the variant and the parts of a micro-batch of an update.
 	mix func(update int64, micro int) (variant string, parts []part)
-	// more fills further inputs of a micro-batch; nil: none.
+	// more fills further inputs of a micro-batch; nil if there are none.
 	more   func(update int64, micro int, in train.Inputs) error
 	update int64
 }
 
-// position is a dataLoader's place: updates done and that of each stream.
+// position is the position of a dataLoader: the updates done and the position of each stream.
 type position struct {
 	Update  int64                  `json:"update"`
 	Streams []data.ExamplePosition `json:"streams"`
 }
 
-// drawn is a part with its data, kept apart from the loader's buffers: an
-// update may draw from a stream more than once.
+// drawn is a part with a copy of its data, because the loader's buffers are reused if an update draws from a
+// stream more than once.
 type drawn struct {
 	part
 	batch data.ExampleBatch
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f *dataLoader) Next() (train.Update, error) {
 	n := f.update
 	u := train.Update{Micro: f.micros}
@@ -107,7 +106,7 @@ func (f *dataLoader) position() position {
 	return p
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f *dataLoader) Seek(cursor json.RawMessage) error {
 	var p position
 	if err := json.Unmarshal(cursor, &p); err != nil {
@@ -125,7 +124,7 @@ func (f *dataLoader) Seek(cursor json.RawMessage) error {
 	return nil
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f *dataLoader) Close() {
 	for _, s := range f.streams {
 		s.ExampleLoader.Close()
@@ -140,8 +139,7 @@ func alone(c *config.Config, t *table, rows, micros int) (*dataLoader, error) {
 	}}, err
 }
 
-// together feeds batches that hold as many rows of each task, to inputs
-// without a tag.
+// together feeds batches with equally many rows of each task, to inputs without a tag.
 func together(c *config.Config, ts []*table, rows, micros int) (*dataLoader, error) {
 	f := &dataLoader{micros: micros}
 	var parts []part
@@ -159,7 +157,7 @@ func together(c *config.Config, ts []*table, rows, micros int) (*dataLoader, err
 	return f, nil
 }
 
-// shares are the rows of each of n tasks in a batch.
+// shares returns the number of rows of each of n tasks in a batch.
 func shares(n, rows int) []int {
 	out := make([]int, n)
 	for i := range out {
@@ -168,8 +166,7 @@ func shares(n, rows int) []int {
 	return out
 }
 
-// curriculum feeds phase 3: batches of one task, whose share falls over the
-// run, and batches of all.
+// curriculum feeds phase 3: batches of one task, whose share falls over the run, and batches of all tasks.
 func curriculum(c *config.Config, ones, groups []*table, rows, micros int) (*dataLoader, error) {
 	p, r, n := config.Of[Phases](c), config.Of[Router](c), len(ones)
 	f := &dataLoader{micros: micros}
@@ -196,7 +193,7 @@ func curriculum(c *config.Config, ones, groups []*table, rows, micros int) (*dat
 		if rng.Float64() >= p.CurriculumStart+(p.CurriculumEnd-p.CurriculumStart)*done {
 			return variantMixed, all
 		}
-		// Tasks take turns, in another order each round.
+		// Tasks take turns, in a different order each round.
 		turn := rand.New(rand.NewPCG(c.Training.Seed+1, uint64(k/int64(n)))).Perm(n)[k%int64(n)]
 		name := ones[turn].task
 		return name, []part{{stream: turn, tag: name, headTag: name}}
@@ -210,7 +207,7 @@ func curriculum(c *config.Config, ones, groups []*table, rows, micros int) (*dat
 	return f, nil
 }
 
-// draw fills in the noise of a router that draws, and its temperature.
+// draw sets the noise and the temperature of a router that draws.
 func draw(r *Router, seed uint64, update int64, micro int, variant string, in train.Inputs) error {
 	rng := rand.New(rand.NewPCG(seed+2, uint64(update)<<16|uint64(micro)))
 	noise, err := in.F32(at(inputNoise, variant))

@@ -8,44 +8,43 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// decoder writes a text from an encoder's states: blocks of causal attention
-// over what was written, attention over the states, and a feed-forward layer,
-// each after a norm (Vaswani et al. 2017; norms first as in GPT-2). Tokens are
-// embedded and scored by the encoder's word embedding, which stays frozen: a
-// projection before it is all that the output layer trains.
+// decoder generates a text from an encoder's states. Each block has causal attention over the generated
+// tokens, attention over the states, and a feed-forward layer, each after a norm (Vaswani et al. 2017; norms
+// first as in GPT-2). Tokens are embedded and scored by the encoder's word embedding, which stays frozen, so
+// only a projection before it is trained in the output layer.
 type decoder struct {
 	layers, d, heads, ff int
-	length               int // positions
+	length               int // number of positions
 	act                  graph.Fn
 	eps, std, drop       float64
 	seed                 uint64
 }
 
-// source is what a decoder reads while it writes.
+// source is what a decoder reads while generating.
 type source struct {
-	// states [B, T, D] of the encoder; nil: their keys and values are in the cache.
+	// states [B, T, D] are the encoder's; nil if their keys and values are in the cache.
 	states *graph.Value
-	lens   *graph.Value // I32 [B]: real ones of each row
+	lens   *graph.Value // I32 [B]: number of real states in each row
 	train  bool
-	// cache, when set, holds keys and values from one token to the next.
+	// cache, if set, keeps keys and values from one token to the next.
 	cache *decoderCache
 }
 
-// decoderCache is the keys and values of texts that are being written: of their
-// tokens and of the encoder's states that they are written from.
+// decoderCache holds keys and values for texts being generated: those of their tokens, and those of the
+// encoder's states.
 type decoderCache struct {
 	nn.KVCache
-	source int          // states of the encoder
-	zero   *graph.Value // I32 [B] of zeros
+	source int          // number of states of the encoder
+	zero   *graph.Value // zeros, I32 [B]
 }
 
-// cacheName is the name of a state of the cache, which the decoders of all tasks share.
+// cacheName returns the name of a state of the cache, which the decoders of all tasks share.
 func cacheName(path string) string {
 	_, layer, _ := strings.Cut(path, "layers.")
 	return "cache." + layer
 }
 
-// keep writes x [B, T, D] of the encoder to the cache.
+// keep writes x [B, T, D], computed from the encoder's states, to the cache.
 func (m *decoderCache) keep(b *graph.Builder, name string, x *graph.Value) {
 	b.Emit(graph.CacheWrite{}, m.State(b, name, m.source, x.Shape()[2]), x, m.zero)
 }
@@ -61,8 +60,7 @@ func (d decoder) linear(b *graph.Builder, name string, x *graph.Value, out int) 
 	return nn.Linear(b, name, x, out, true, graph.XavierUniform(x.Shape().Last(), out))
 }
 
-// hidden are the last states [B, L, D] of tokens ids [B, L]; table is the word
-// embedding.
+// hidden returns the last states [B, L, D] for tokens ids [B, L]. table is the word embedding.
 func (d decoder) hidden(b *graph.Builder, table, ids *graph.Value, s source) *graph.Value {
 	positionEmbedding := nn.Embedding(b, "positions", d.length, d.d, graph.Normal(d.std))
 	x := b.Embedding(table, ids)
@@ -94,8 +92,8 @@ func (d decoder) block(b *graph.Builder, x *graph.Value, s source) *graph.Value 
 	return x
 }
 
-// inSelfAttention and inEncoderAttention run fn in the scope of one of the two
-// attentions of a block, whose weights had other names at first.
+// inSelfAttention and inEncoderAttention run fn in the scope of one of the two attentions of a block, whose
+// weights had other names in earlier versions.
 func inSelfAttention(b *graph.Builder, fn func())    { b.ScopeRenamed("own", "self_attn", fn) }
 func inEncoderAttention(b *graph.Builder, fn func()) { b.ScopeRenamed("source", "encoder_attn", fn) }
 
@@ -103,7 +101,7 @@ func (d decoder) attention() graph.Attention {
 	return graph.Attention{Heads: d.heads, Scale: nn.AttentionScale(d.d, d.heads), Layout: graph.Separate}
 }
 
-// selfAttention is attention over what was written.
+// selfAttention is attention over the generated tokens.
 func (d decoder) selfAttention(b *graph.Builder, h *graph.Value, s source) *graph.Value {
 	q, k, v := d.linear(b, "query", h, d.d), d.linear(b, "key", h, d.d), d.linear(b, "value", h, d.d)
 	op := d.attention()
@@ -129,11 +127,10 @@ func (d decoder) encoderAttention(b *graph.Builder, h *graph.Value, s source) *g
 	return d.linear(b, "output", b.Attention(op, q, k, v, s.lens), d.d)
 }
 
-// The states of the cache with a block's keys and values of the encoder's states.
+// These are the states of the cache for a block's keys and values of the encoder's states.
 const sourceKeys, sourceValues = "key_cache", "value_cache"
 
-// read gives the keys and values of the encoder's states. Call it in the scope of
-// the attention over them.
+// read returns the keys and values of the encoder's states. Call it in the scope of the attention over them.
 func (d decoder) read(b *graph.Builder, states *graph.Value) (k, v *graph.Value) {
 	return d.linear(b, "key", states, d.d), d.linear(b, "value", states, d.d)
 }
@@ -147,8 +144,7 @@ func (d decoder) remember(b *graph.Builder, states *graph.Value, m *decoderCache
 	})
 }
 
-// reorder makes row i of what was written what row parents[i] was: a beam continues
-// from another.
+// reorder copies what was generated in row parents[i] to row i, so a beam can continue from another.
 func (d decoder) reorder(b *graph.Builder, parents *graph.Value, m *decoderCache) {
 	d.blocks(b, inSelfAttention, func() { m.Reorder(b, parents, m.zero, d.d) })
 }

@@ -1,22 +1,20 @@
-// Package dynamo is the system "dynamo": one frozen encoder serves several
-// tasks. Each task has low-rank adapters on the encoder's linear layers and a
-// head (a classifier, a pointer to a span, or a decoder that writes), and a router
-// determines from a text alone which task it is for.
+// Package dynamo is the system "dynamo": one frozen encoder serves several tasks. Each task has low-rank
+// adapters on the encoder's linear layers and a head (a classifier, a pointer to a span, or a decoder that
+// generates text). A router determines a text's task from the text alone.
 //
-// Training is several runs, one after the other: the encoder itself where no
-// model folder is given (phase 0), the adapter and head of each task (1), the
-// router (2), and all of these together (3).
+// Training consists of several runs: the encoder itself if there is no model folder (phase 0), the adapter
+// and head of each task (1), the router (2), and all of these together (3).
 //
-// It promises:
+// Its guarantees:
 //
-//   - The encoder is frozen: from phase 1 on none of its bits changes, it has no
-//     gradients and no moments, and is in no checkpoint but its own.
-//   - An adapter is applied where it is configured, and an exported encoder with
-//     the adapter merged computes the same.
-//   - The span of an answer is that of its characters; an answer that is cut off with
-//     the end of its text is counted and not trained on.
-//   - A decoder sees only what it wrote before, and writes as it was trained.
-//   - A phase starts only when those before it are done and good enough.
+//   - The encoder is frozen. From phase 1 on none of its bits changes, it has no gradients and no moments, and it
+//     is in no checkpoint except its own.
+//   - An adapter is applied where it is configured, and an exported encoder with the adapter merged computes the
+//     same.
+//   - The span of an answer is that of its characters. An answer that is cut off with the end of its text is counted
+//     and not trained on.
+//   - A decoder sees only what it generated before, and generates as it was trained.
+//   - A phase starts only if the previous ones are done and good enough.
 package dynamo
 
 import (
@@ -120,7 +118,7 @@ type Tasks struct {
 	Translation    Task `key:"translation" help:"a text is translated"`
 }
 
-// all are the targets that the guide's program builds adapters for.
+// all lists the targets that the guide's program builds adapters for.
 var all = []string{"query", "key", "value", "attention_output", "intermediate", "output"}
 
 func task(rank int) Task {
@@ -130,7 +128,7 @@ func task(rank int) Task {
 	}
 }
 
-// System is the system as the command line knows it.
+// System defines the system for the command line.
 var System = system.System{
 	Config: config.System{
 		Name: "dynamo",
@@ -169,7 +167,7 @@ var System = system.System{
 	Open:         open,
 }
 
-// missing names the files of a preset that are not here, those of the phases to be run.
+// missing returns an error for missing files of a preset that the selected phases need.
 func missing(c *config.Config) error {
 	m, p := config.Of[Model](c), config.Of[Phases](c)
 	if m.Folder == "" && (p.Run == "all" || p.Run == "0") {
@@ -188,11 +186,11 @@ func missing(c *config.Config) error {
 	return nil
 }
 
-// shortestText is a text of one token between its two markers.
+// shortestText is the length of a text of one token between its two markers.
 const shortestText = 3
 
-// shortest is the least number of tokens of a task's input: a question and the
-// text to find its answer in have three markers or four.
+// shortest returns the minimum number of tokens of a task's input. A question and the text with its answer
+// have three or four markers.
 func shortest(task string) int {
 	if task == nameQA {
 		return 5
@@ -259,7 +257,7 @@ func check(c *config.Config, r *config.Report) {
 	ofStage(c, r)
 }
 
-// unused refuses common keys of the section "data" that have no effect here.
+// unused rejects common keys of the section "data" that have no effect here.
 func unused(c *config.Config, r *config.Report) {
 	d, m := &c.Data, config.Of[Model](c)
 	if len(d.Validation) > 0 {
@@ -271,7 +269,7 @@ func unused(c *config.Config, r *config.Report) {
 	if d.SegmentMask {
 		r.Error("data.segment_mask", "phase 0 predicts masked tokens in full windows, and tasks have one sequence per text: remove it")
 	}
-	if m.Folder != "" { // the documents of the section are those of phase 0, and there is none
+	if m.Folder != "" { // the documents of the section are for phase 0, which is not run
 		for _, k := range []struct {
 			key   string
 			given bool
@@ -288,13 +286,14 @@ func unused(c *config.Config, r *config.Report) {
 	}
 }
 
-// ofStage sets what the phases decide of the common training section.
+// ofStage sets the settings of the common training section that the phases determine.
 func ofStage(c *config.Config, r *config.Report) {
 	p := config.Of[Phases](c)
 	steps, lr, warmup, from := p.JointSteps, p.JointLR, c.Training.WarmupSteps, "joint"
 	switch s := p.Stage; {
 	case s == "":
-		// Not yet a run. What the phases decide must not have been set otherwise.
+		// This is not yet the configuration of a single phase, so settings determined by the phases must not
+		// be given separately.
 		for _, k := range []struct {
 			key, follows, instead string
 			given                 bool
@@ -330,8 +329,8 @@ func ofStage(c *config.Config, r *config.Report) {
 	}
 }
 
-// followed reports whether the value of a key is the one that an effective configuration, which names
-// the stage, derived from another setting that a flag has changed since.
+// followed reports whether the value of a key was derived in an effective configuration (which names the
+// stage) from a setting that a flag has changed since.
 func followed(c *config.Config, key, follows string) bool {
 	own, _ := c.Origin(key)
 	stage, _ := c.Origin("phases.stage")
@@ -339,7 +338,7 @@ func followed(c *config.Config, key, follows string) bool {
 	return own.Kind == config.File && stage.Kind == config.File && own.Name == stage.Name && other.Kind == config.Flag
 }
 
-// The defaults of the settings that each phase has of its own; see config.Training.
+// These are the defaults of settings that each phase has separately; see [config.Training].
 const (
 	defaultSteps = 1000
 	defaultLR    = 3e-4

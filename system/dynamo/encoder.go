@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// encoder is the configured encoder.
+// encoder returns the configured encoder.
 func encoder(c *config.Config) hf.BERT {
 	m := config.Of[Model](c)
 	b := hf.BERT{
@@ -24,7 +24,7 @@ func encoder(c *config.Config) hf.BERT {
 	return b
 }
 
-// base is the scope of the encoder's weights.
+// base returns the scope of the encoder's weights.
 func base(m hf.BERT) string {
 	if m.RoBERTa {
 		return "roberta"
@@ -32,15 +32,14 @@ func base(m hf.BERT) string {
 	return "bert"
 }
 
-// linears are the linear layers of a block: the ends of their full names, and
-// what the configuration calls them.
+// linears lists the linear layers of a block: the ends of their full names, and their names in the
+// configuration.
 var linears = [...]struct{ end, name string }{
 	{".attention.self.query", "query"}, {".attention.self.key", "key"}, {".attention.self.value", "value"},
 	{".attention.output.dense", "attention_output"}, {".intermediate.dense", "intermediate"}, {".output.dense", "output"},
 }
 
-// target is what the configuration calls a layer of the encoder's blocks;
-// empty for others.
+// target returns the configuration's name for a linear layer of the encoder's blocks, or "" for other layers.
 func target(layer string) string {
 	if strings.Contains(layer, ".encoder.layer.") {
 		for _, l := range linears {
@@ -52,8 +51,8 @@ func target(layer string) string {
 	return ""
 }
 
-// tokenEmbedding is the encoder's word embedding [V, D] in the function of b, which
-// decoders read and write tokens with.
+// tokenEmbedding returns the encoder's word embedding [V, D] in the function of b. Decoders use it to embed
+// and score tokens.
 func tokenEmbedding(b *graph.Builder, m hf.BERT) *graph.Value {
 	return b.State(&graph.State{
 		Name: base(m) + ".embeddings.word_embeddings.weight", Type: graph.T(graph.F32, m.Vocab, m.D),
@@ -61,16 +60,16 @@ func tokenEmbedding(b *graph.Builder, m hf.BERT) *graph.Value {
 	})
 }
 
-// adapt gives what replaces the result y of a linear layer for x.
+// adapt returns a replacement for the result y of a linear layer for x.
 type adapt func(b *graph.Builder, x, y *graph.Value) *graph.Value
 
-// states are the frozen encoder's last hidden states [B, T, D] of ids [B, T],
-// of which the first lens [B] of each row are real.
+// states returns the frozen encoder's last hidden states [B, T, D] of ids [B, T]. The first lens [B] tokens
+// of each row are real.
 func states(b *graph.Builder, m hf.BERT, ids, lens *graph.Value, a adapt) *graph.Value {
 	return m.Hidden(b, hf.Input{IDs: ids, Lens: lens, Frozen: func(string) bool { return true }, Adapt: a})
 }
 
-// adapter is the update of one task.
+// adapter is the low-rank update of one task.
 type adapter struct {
 	nn.LoRA
 	task    string
@@ -95,8 +94,7 @@ func (a adapter) alone(train bool) adapt {
 	}
 }
 
-// mixed applies the updates of all tasks, each weighted by its column of gates F32
-// [B, n].
+// mixed applies the updates of all tasks, each weighted by its column of gates F32 [B, n].
 func mixed(as []adapter, gates *graph.Value, train bool) adapt {
 	return func(b *graph.Builder, x, y *graph.Value) *graph.Value {
 		var updates []nn.Gated
@@ -110,7 +108,7 @@ func mixed(as []adapter, gates *graph.Value, train bool) adapt {
 	}
 }
 
-// grouped applies the update of task i to the i-th group of so many rows.
+// grouped applies the update of task i to the i-th group of rows rows.
 func grouped(as []adapter, rows int, train bool) adapt {
 	return func(b *graph.Builder, x, y *graph.Value) *graph.Value {
 		kind := target(b.Layer())

@@ -13,25 +13,25 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// predictions are those of a micro-batch of a task.
+// predictions holds the predictions for a micro-batch of a task.
 type predictions struct {
-	Task int // number among those held out
-	// Loss of the task and of the router, sums of weight times loss.
+	Task int // index among the held-out tasks
+	// Loss and Router are sums of weight times loss, of the task and of the router.
 	Loss, Router float64
 	Rows         []prediction
 }
 
-// prediction is that of one example.
+// prediction is the prediction for one example.
 type prediction struct {
 	Example  int
 	Weight   float64
-	Margin   float64   // of the logits, of a task that classifies
-	From, To int       // the likeliest span, of one that points
+	Margin   float64   // difference of the logits, for a task that classifies
+	From, To int       // the most likely span, for a task that points
 	Routes   []float32 // the router's probabilities
 }
 
-// evaluation measures the stage on all its held-out texts, at most so many
-// micro-batches of each task as are configured.
+// evaluation measures the stage on all its held-out texts, within the configured number of micro-batches of
+// each task.
 func (j *job) evaluation() *train.Evaluation[predictions] {
 	return &train.Evaluation[predictions]{
 		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[predictions], error] {
@@ -52,7 +52,7 @@ func (j *job) evaluation() *train.Evaluation[predictions] {
 	}
 }
 
-// pass goes over the held-out texts of a task.
+// pass iterates over the held-out texts of a task.
 func (j *job) pass(task int) train.Batches[predictions] {
 	t, limit, variant := j.held[task], j.config.Training.EvalBatches, ""
 	if j.stage == stageJoint {
@@ -71,7 +71,7 @@ func (j *job) pass(task int) train.Batches[predictions] {
 	})
 }
 
-// read takes the predictions of a micro-batch of a task.
+// read returns the predictions for a micro-batch of a task.
 func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (predictions, error) {
 	t, s := j.held[task], predictions{Task: task}
 	var failed error
@@ -121,7 +121,7 @@ func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (predictio
 	return s, nil
 }
 
-// figures are the metrics of a pass, and what the router did where the stage has one.
+// figures returns the metrics of a pass, and those of the router if the stage has one.
 func (j *job) figures(parts []predictions) (map[string]float64, *routerMetrics) {
 	byTask := make([]*headMetrics, len(j.held))
 	for i, t := range j.held {
@@ -147,7 +147,7 @@ func (j *job) figures(parts []predictions) (map[string]float64, *routerMetrics) 
 		m[lossName] = loss / float64(routed.n)
 		return m, routed
 	case stageJoint:
-		// The monitored metric is the mean of the tasks' losses and the router's.
+		// The monitored metric is the mean loss of the tasks plus the loss of the router.
 		m, mean := routed.metrics(), 0.0
 		for _, v := range byTask {
 			for k, x := range v.metrics() {
@@ -162,7 +162,7 @@ func (j *job) figures(parts []predictions) (map[string]float64, *routerMetrics) 
 	return byTask[0].metrics(), nil
 }
 
-// measure runs the evaluation of a loaded program.
+// measure evaluates a loaded program.
 func (j *job) measure(ctx context.Context, x *engine.Executable) (map[string]float64, *routerMetrics, error) {
 	found, err := j.evaluation().Records(ctx, x, 0, train.Part{})
 	if err != nil {
@@ -175,7 +175,7 @@ func (j *job) measure(ctx context.Context, x *engine.Executable) (map[string]flo
 // headMetrics accumulates the predictions of a task.
 type headMetrics struct {
 	t *table
-	// loss and weight add up the losses.
+	// loss and weight are sums.
 	loss, weight float64
 	counts       metric.Confusion
 	match, f1    float64
@@ -183,7 +183,7 @@ type headMetrics struct {
 	n            int
 }
 
-// add takes a micro-batch.
+// add adds a micro-batch.
 func (v *headMetrics) add(s *predictions) {
 	v.loss += s.Loss
 	for i := range s.Rows {
@@ -203,7 +203,7 @@ func add(a, b metric.Confusion) metric.Confusion {
 	return metric.Confusion{TP: a.TP + b.TP, FP: a.FP + b.FP, TN: a.TN + b.TN, FN: a.FN + b.FN}
 }
 
-// pointed takes the answer to one question.
+// pointed adds the answer to one question.
 func (v *headMetrics) pointed(r *prediction) {
 	q, x := &v.t.questions[r.Example], &v.t.texts[r.Example]
 	answer, right := q.between(x, r.From, r.To), x.right()
@@ -217,11 +217,10 @@ func (v *headMetrics) pointed(r *prediction) {
 	}
 }
 
-// longestAnswer is how many tokens an answer may have.
+// longestAnswer is the maximum number of tokens of an answer.
 const longestAnswer = 30
 
-// best is the likeliest span: the first and the last token with the greatest
-// sum of scores.
+// best returns the most likely span: the first and the last token with the highest sum of scores.
 func best(start, end []float32) (from, to int) {
 	top := float32(math.Inf(-1))
 	for i := range start {
@@ -234,7 +233,7 @@ func best(start, end []float32) (from, to int) {
 	return from, to
 }
 
-// metrics are the figures of a task.
+// metrics returns the metrics of a task.
 func (v *headMetrics) metrics() map[string]float64 {
 	loss, n := v.loss/v.weight, float64(v.n)
 	m := map[string]float64{lossName: loss}
@@ -249,9 +248,8 @@ func (v *headMetrics) metrics() map[string]float64 {
 	return m
 }
 
-// baseline is the value of a task's monitored metric without learning from texts:
-// always the more frequent label, the whole text as the answer, or tokens predicted
-// from their frequencies.
+// baseline returns the value of a task's monitored metric without learning from texts: by always choosing the
+// more frequent label, the whole text as the answer, or token probabilities equal to their frequencies.
 func baseline(train, held *table) (name string, value float64) {
 	n := float64(len(held.texts))
 	switch held.kind {
@@ -285,7 +283,7 @@ type routerMetrics struct {
 	tasks  []string
 	matrix *metric.Matrix
 	usage  []float64 // mean probability of each task
-	// entropy in nats and greatest probability, summed.
+	// entropy (in nats) and sure (the highest probability) are sums.
 	entropy, sure float64
 	n             int
 }
@@ -294,7 +292,7 @@ func newRouterMetrics(tasks []string) *routerMetrics {
 	return &routerMetrics{tasks: tasks, matrix: metric.NewMatrix(tasks...), usage: make([]float64, len(tasks))}
 }
 
-// see takes the probabilities of one text of the task with a number.
+// see adds the probabilities for one text of task number task.
 func (r *routerMetrics) see(task int, p []float32) {
 	top := argmax(p)
 	for i, x := range p {
@@ -308,15 +306,15 @@ func (r *routerMetrics) see(task int, p []float32) {
 	r.n++
 }
 
-// add takes a micro-batch.
+// add adds a micro-batch.
 func (r *routerMetrics) add(s *predictions) {
 	for i := range s.Rows {
 		r.see(s.Task, s.Rows[i].Routes)
 	}
 }
 
-// metrics are the figures of the router. Load balance is the entropy of the
-// mean routing over its greatest value: 1 where all tasks are used alike.
+// metrics returns the metrics of the router. Load balance is the entropy of the mean routing, relative to its
+// maximum: 1 if all tasks are used equally.
 func (r *routerMetrics) metrics() map[string]float64 {
 	n, right, balance := float64(r.n), 0, 0.0
 	m := map[string]float64{"routing_entropy": r.entropy / n, "routing_confidence": r.sure / n}

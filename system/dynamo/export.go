@@ -17,21 +17,20 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// The files of an exported task besides the encoder's.
+// These are the files of an exported task besides the encoder's.
 const (
 	adapterFile = "adapter.safetensors" // A and B of every adapted layer
 	headFile    = "head.safetensors"    // the task's head, and the router's weights
 	taskFile    = "task.json"
 )
 
-// export writes the encoder as a folder that transformers loads, with the adapter
-// and the head of the task next to it. The encoder is that of phase 0 or of the
-// model folder, every bit of it.
+// export writes the encoder as a folder that transformers loads, together with the adapter and the head of
+// the task. The encoder is a bit-exact copy of that of phase 0 or of the model folder.
 func export(c *config.Config, dir, to string) ([]string, error) {
 	return exportTasks(c, dir, to, false)
 }
 
-// exportMerged is export with the adapter added to the encoder's weights.
+// exportMerged is export with the adapter merged into the encoder's weights.
 func exportMerged(c *config.Config, dir, to string) ([]string, error) {
 	return exportTasks(c, dir, to, true)
 }
@@ -72,7 +71,7 @@ func exportTasks(c *config.Config, dir, to string, merged bool) (files []string,
 	return files, nil
 }
 
-// rootOf is the run directory of the whole, of a checkpoint of one phase.
+// rootOf returns the run directory of the whole training for a checkpoint of one phase.
 func rootOf(path string) string { return filepath.Dir(checkpoint.RunOf(path)) }
 
 // encoderSource opens the encoder's own weights and returns their model.
@@ -142,7 +141,7 @@ func exportTask(c *config.Config, name string, w *safetensors.File, plain hf.Sou
 	return hf.Export(to, model, src, hf.ExportOptions{TokenizerFrom: tokenizer, Files: files})
 }
 
-// subset are some tensors of a file as a file of their own.
+// subset returns a new file with some of the tensors of a file.
 func subset(w *safetensors.File, want func(x safetensors.Info) bool) ([]byte, error) {
 	var entries []safetensors.Entry
 	for _, info := range w.Tensors() {
@@ -160,17 +159,17 @@ func subset(w *safetensors.File, want func(x safetensors.Info) bool) ([]byte, er
 	return b.Bytes(), err
 }
 
-// mergedSource is an encoder whose changed weights replace its own.
+// mergedSource is an encoder with some of its weights replaced.
 type mergedSource struct {
 	hf.Source
-	// changed weights by their full names; folders may leave out the prefix.
+	// changed maps full names to replaced weights. Folders may omit the prefix of names.
 	changed map[string][]float32
 	prefix  string
 	failed  error
 }
 
-// at gives merge the memory of a weight: a copy of the encoder's, or a factor
-// of the adapter in w.
+// at returns the access to weights that merge needs: to a copy of an encoder's weight, or to a factor of the
+// adapter in w.
 func (m *mergedSource) at(w *safetensors.File) func(name string) []float32 {
 	return func(name string) []float32 {
 		var x safetensors.Tensor
@@ -193,7 +192,7 @@ func (m *mergedSource) at(w *safetensors.File) func(name string) []float32 {
 	}
 }
 
-// Tensor implements hf.Source.
+// Tensor implements [hf.Source].
 func (m *mergedSource) Tensor(name string) (safetensors.Tensor, error) {
 	x, err := m.Source.Tensor(name)
 	v, ok := m.changed[name]
@@ -208,8 +207,8 @@ func (m *mergedSource) Tensor(name string) (safetensors.Tensor, error) {
 	return x, nil
 }
 
-// merge adds the adapter of a task to the weights of the encoder's layers that
-// it adapts; at is the memory of a weight. It returns how many these are.
+// merge adds the adapter of a task to the weights of the encoder's layers that it adapts, and returns the
+// number of these layers. at returns the memory of a weight.
 func merge(c *config.Config, task string, at func(name string) []float32) (layers int, err error) {
 	a, e := newAdapter(c, task), encoder(c)
 	for i := range e.Layers {

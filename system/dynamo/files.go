@@ -20,8 +20,8 @@ import (
 type files struct {
 	*config.Data
 	log      func(string, ...any)
-	replaced int   // bytes of invalid UTF-8
-	most     int64 // bytes of a file that is read as a whole; 0 means wholeLimit
+	replaced int   // number of bytes of invalid UTF-8
+	most     int64 // maximum size in bytes of a file that is read as a whole; 0 means wholeLimit
 }
 
 // readFiles reads a task's examples from the configured files.
@@ -67,10 +67,10 @@ func (f *files) records(ctx context.Context, name string, t *Task, patterns []st
 	return out, nil
 }
 
-// The fields of a question besides those that the configuration names.
+// These are the fields of a question besides the configured ones.
 const (
 	fieldQuestion = "question"
-	fieldStart    = "start_position" // of the answer, in characters
+	fieldStart    = "start_position" // start of the answer, in characters
 )
 
 func fromRecord(name string, t *Task, r data.Record) (x text, err error) {
@@ -112,8 +112,7 @@ func fromRecord(name string, t *Task, r data.Record) (x text, err error) {
 	return x, err
 }
 
-// byteOffset converts the place of an answer from characters to bytes and checks
-// that the answer is there.
+// byteOffset converts the position of an answer from characters to bytes and checks that the answer is there.
 func byteOffset(s string, characters int, answer string) (int, error) {
 	at, rest := 0, s
 	for range characters {
@@ -129,9 +128,8 @@ func byteOffset(s string, characters int, answer string) (int, error) {
 	return at, nil
 }
 
-// squad is the file format of SQuAD v1.1 (Rajpurkar et al. 2016): articles of
-// paragraphs with questions, whose answers start at a character. Version 2 adds
-// questions that have none.
+// squad is the file format of SQuAD v1.1 (Rajpurkar et al. 2016): articles of paragraphs with questions,
+// whose answers start at a character. Version 2 adds questions that have no answer.
 type squad struct {
 	Data []struct {
 		Title      string `json:"title"`
@@ -195,8 +193,8 @@ func (f *files) squad(patterns []string) ([]text, error) {
 	return out, nil
 }
 
-// pairs reads text files in pairs: the first has the inputs and the second the
-// outputs, line by line, and so on.
+// pairs reads text files in pairs: the first has the inputs and the second the outputs, line by line, and so
+// on.
 func (f *files) pairs(names []string) ([]text, error) {
 	if len(names)%2 != 0 {
 		return nil, fmt.Errorf("%d files of lines: want pairs, the inputs and then the outputs", len(names))
@@ -237,7 +235,7 @@ func (f *files) lines(name string) (out []string, err error) {
 	return out, nil
 }
 
-// longest is the largest record in bytes.
+// longest returns the maximum size of a record in bytes.
 func (f *files) longest() int {
 	if f.MaxRecord > 0 {
 		return int(f.MaxRecord)
@@ -245,11 +243,11 @@ func (f *files) longest() int {
 	return data.DefaultMaxRecord
 }
 
-// wholeLimit is how large a file that is read as a whole may be once it is
-// unpacked, unless data.max_record allows more.
+// wholeLimit is the maximum decompressed size of a file that is read as a whole, unless data.max_record
+// allows more.
 const wholeLimit = 256 << 20
 
-// whole reads a file of text.
+// whole reads a text file.
 func (f *files) whole(name string) (text []byte, err error) {
 	in, err := data.OpenFile(name)
 	if err != nil {

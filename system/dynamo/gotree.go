@@ -18,8 +18,8 @@ import (
 // treeVersion changes when the tasks below do.
 const treeVersion = "2 "
 
-// goTasks makes five tasks of the Go source tree, which every machine with Go
-// has. They replace those of the guide and are of the same kinds:
+// goTasks makes five tasks from the Go source tree, which every machine with Go has. They replace those of
+// the guide and are of the same kinds:
 //
 //	sentiment        a message in the code: is it that of an error (0) or not (1)?
 //	qa               a question about a function's signature, whose answer is part of it
@@ -39,7 +39,7 @@ func goTasks(ctx context.Context, tree *data.GoTree, log func(string, ...any)) (
 		g.fset, g.source, g.pkg = token.NewFileSet(), string(doc.Text), path.Dir(doc.ID)
 		file, err := parser.ParseFile(g.fset, doc.ID, doc.Text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			unread++ // a tree newer than this program may have syntax that it does not know
+			unread++ // a newer tree may have syntax unknown to this program
 			continue
 		}
 		g.file(file)
@@ -62,7 +62,7 @@ func (g *goReader) add(task string, t text) { g.out[task] = append(g.out[task], 
 
 func (g *goReader) where(n ast.Node) string { return g.fset.Position(n.Pos()).String() }
 
-// code is the source of a node, with single spaces.
+// code returns the source of a node, with single spaces.
 func (g *goReader) code(n ast.Node) string {
 	from, to := g.fset.Position(n.Pos()).Offset, g.fset.Position(n.End()).Offset
 	return strings.Join(strings.Fields(g.source[from:to]), " ")
@@ -106,7 +106,7 @@ func raises(f ast.Expr) bool {
 	return false
 }
 
-// message is a string literal of a few words.
+// message adds a string literal of a few words.
 func (g *goReader) message(lit *ast.BasicLit, failure bool) {
 	if lit.Kind != token.STRING {
 		return
@@ -122,7 +122,7 @@ func (g *goReader) message(lit *ast.BasicLit, failure bool) {
 	g.add(nameSentiment, text{Input: s, Label: label, Where: g.where(lit), Group: s})
 }
 
-// identifier is a name of two words or more.
+// identifier adds a name of two words or more.
 func (g *goReader) identifier(n *ast.Ident) {
 	if g.identifiers[n.Name] {
 		return
@@ -133,9 +133,8 @@ func (g *goReader) identifier(n *ast.Ident) {
 	}
 }
 
-// splitName gives the words of an identifier in lower case, nil where it has
-// characters other than letters and digits: "parseHTTPVersion2" is parse, http,
-// version, 2.
+// splitName returns the words of an identifier in lower case, or nil if it has characters other than letters
+// and digits. The words of "parseHTTPVersion2" are parse, http, version, 2.
 func splitName(name string) []string {
 	var words []string
 	r := []rune(name)
@@ -166,8 +165,8 @@ func splitName(name string) []string {
 		if i+1 < len(r) {
 			next = class(r[i+1])
 		}
-		// A word starts at a capital after another class, at the last of several
-		// capitals before a small letter, and where digits start or end.
+		// A word starts at a capital after a character of another class, at the last of several capitals
+		// before a small letter, and where digits start or end.
 		if c != before && !(before == 2 && c == 1) || c == 2 && before == 2 && next == 1 {
 			words = append(words, strings.ToLower(string(r[from:i])))
 			from = i
@@ -179,11 +178,11 @@ func splitName(name string) []string {
 // span is a part of a signature.
 type span struct{ start, end int }
 
-// signature is a function's, on one line, with the places of its parts.
+// signature is a function's signature on one line, with the positions of its parts.
 type signature struct {
 	text     string
-	open     int  // where its parameters start
-	receiver span // type
+	open     int  // start of the parameters
+	receiver span // type of the receiver
 	result   span
 	params   []param
 }

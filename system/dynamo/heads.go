@@ -10,22 +10,21 @@ import (
 // labels is the number of classes of a task that classifies.
 const labels = 2
 
-// The inputs of a program. Each is followed by "@" and the tag of the rows
-// that it belongs to.
+// These are the inputs of a program. Each name is followed by "@" and the tag of the rows that it belongs to.
 const (
 	inputIDs     = "ids"     // I32 [B, T]
 	inputLens    = "lens"    // I32 [B]
 	inputLabel   = "label"   // I32 [B]: class
 	inputStart   = "start"   // I32 [B]: first token of an answer
 	inputEnd     = "end"     // I32 [B]: last token of an answer
-	inputOutside = "outside" // F32 [B, T]: 0 where an answer may be, far below elsewhere
-	inputWritten = "written" // I32 [B, L]: the text to write after its first marker
-	inputNext    = "next"    // I32 [B*L]: the token after each of them
-	inputWeights = "weights" // F32 [B], or [B*L] of a text to write
+	inputOutside = "outside" // F32 [B, T]: 0 where an answer may be, strongly negative elsewhere
+	inputWritten = "written" // I32 [B, L]: target text after its first marker
+	inputNext    = "next"    // I32 [B*L]: the token after each of these
+	inputWeights = "weights" // F32 [B], or [B*L] for target texts
 	inputTask    = "task"    // I32 [B]: number of the true task
 )
 
-// The outputs for the host, all F32.
+// These are the outputs for the host, all F32.
 const (
 	outputLogits  = "logits"      // [B, 2]
 	outputStart   = "start"       // [B, T]
@@ -35,7 +34,7 @@ const (
 	outputRouter  = "router_loss" // sum of the router's cross-entropies
 )
 
-// at is the name of an input of the rows so tagged.
+// at returns the name of an input for rows with a tag.
 func at(input, tag string) string { return input + "@" + tag }
 
 // head is what a task does with the encoder's states.
@@ -52,7 +51,7 @@ func newHead(c *config.Config, name string, chunk int) head {
 	m, e := config.Of[Model](c), encoder(c)
 	act, err := nn.Activation(e.Activation)
 	if err != nil {
-		act = graph.FnGELU // Check has refused it
+		act = graph.FnGELU // Check has reported the error
 	}
 	d := decoder{
 		layers: m.DecoderLayers, d: e.D, heads: e.Heads, ff: m.DecoderFF, length: taskOf(c, name).Target,
@@ -64,7 +63,7 @@ func newHead(c *config.Config, name string, chunk int) head {
 	return head{name, kindOf(name), e, d, m.HeadDropout, chunk}
 }
 
-// scope runs f where the weights of the head are.
+// scope runs f in the scope of the head's weights.
 func (h head) scope(b *graph.Builder, f func()) {
 	b.Scope("heads", func() { b.Scope(h.task, f) })
 }
@@ -76,8 +75,7 @@ func (h head) dropped(b *graph.Builder, x *graph.Value, train bool) *graph.Value
 	return b.Dropout(x, h.drop, h.seed)
 }
 
-// logits of a text that is classified, [B, 2]: two layers on the state of its
-// first token.
+// logits returns the logits of a classified text, [B, 2]: two layers on the state of its first token.
 func (h head) logits(b *graph.Builder, x *graph.Value, train bool) (y *graph.Value) {
 	h.scope(b, func() {
 		d := h.bert.D
@@ -88,8 +86,7 @@ func (h head) logits(b *graph.Builder, x *graph.Value, train bool) (y *graph.Val
 	return y
 }
 
-// span gives the scores of each token as first and as last of an answer,
-// [B, T] each.
+// span returns the scores of each token as the first and the last of an answer, each [B, T].
 func (h head) span(b *graph.Builder, x, outside *graph.Value, train bool) (start, end *graph.Value) {
 	h.scope(b, func() {
 		rows, t := x.Shape()[0], x.Shape()[1]
@@ -100,13 +97,13 @@ func (h head) span(b *graph.Builder, x, outside *graph.Value, train bool) (start
 	return start, end
 }
 
-// full is x in float32, for the host.
+// full returns x in float32, for the host.
 func full(b *graph.Builder, x *graph.Value) *graph.Value {
 	return b.Emit(graph.Elementwise{Fn: graph.FnCopy, Out: graph.F32}, x)[0]
 }
 
-// loss is the weighted sum of a task's losses over states x [B, T, D] of rows
-// with a tag, and the outputs for an evaluation.
+// loss returns the weighted sum of a task's losses over states x [B, T, D] of rows with a tag, and the
+// outputs for an evaluation.
 func (h head) loss(b *graph.Builder, x, lens *graph.Value, tag string, train bool) (sum *graph.Value, out []graph.Output) {
 	rows, t := x.Shape()[0], x.Shape()[1]
 	switch h.kind {

@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 )
 
-// load is a configuration of YAML text and flags.
+// load returns the configuration given by YAML text and flags.
 func load(t *testing.T, text string, flags ...string) *config.Config {
 	t.Helper()
 	c, err := tryLoad(t, text, flags...)
@@ -37,7 +37,7 @@ func tryLoad(t *testing.T, text string, flags ...string) (*config.Config, error)
 	return config.Load(config.Sources{Systems: []config.System{System.Config}, File: path, Overrides: overrides})
 }
 
-// small is a configuration of a small encoder from nothing.
+// small is the configuration of a small encoder trained from scratch.
 const small = `
 model: {d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, max_seq_len: 24, vocab_size: 300, head_dropout: 0, decoder_layers: 2, init_std: 0.2}
 router: {hidden: [16], dropout: 0}
@@ -141,7 +141,7 @@ func far(a, b []float32) float64 {
 	return worst
 }
 
-// golden is a file of tools/goldens/dynamo.py.
+// golden is a file written by tools/goldens/dynamo.py.
 type golden struct {
 	*safetensors.File
 	t *testing.T
@@ -204,7 +204,7 @@ func (g golden) weights(c *config.Config, r *engine.Executable) {
 	}
 }
 
-// losses of the first updates with the golden's inputs.
+// losses returns the losses of the first updates with the golden's inputs.
 func (g golden) losses(r *engine.Executable, updates int, weight func(u int) float32) []float32 {
 	g.t.Helper()
 	var out []float32
@@ -237,7 +237,7 @@ func (g golden) put(r *engine.Executable, u int) {
 		}
 	}
 	if _, ok := r.Input(0, at(inputOutside, "")); ok {
-		// The answer comes after the second token of those that are real.
+		// The answer is among the real tokens after the second one.
 		lens := g.i32("in.lens")[4*u : 4*u+4]
 		x := make([]float32, 4*12)
 		for i := range x {
@@ -249,7 +249,7 @@ func (g golden) put(r *engine.Executable, u int) {
 	}
 }
 
-// goldenConfig is the model of tools/goldens/dynamo.py.
+// goldenConfig returns the model of tools/goldens/dynamo.py.
 func goldenConfig(t *testing.T, stage string) *config.Config {
 	t.Helper()
 	folder, err := filepath.Abs("../../nn/hf/testdata/roberta")

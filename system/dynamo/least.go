@@ -6,8 +6,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// least is what the stage of a configuration needs at the least; see
-// [plan.Least].
+// least returns the minimum that the stage of a configuration needs; see [plan.Least].
 func least(c *config.Config) plan.Least {
 	e, s := encoder(c), stage(c)
 	held := plan.Frozen
@@ -43,7 +42,7 @@ func least(c *config.Config) plan.Least {
 	return out
 }
 
-// leastOf are the adapter and the decoder of a task.
+// leastOf returns the minimum for the adapter and the decoder of a task.
 func leastOf(c *config.Config, name string) plan.Least {
 	a, e := newAdapter(c, name), encoder(c)
 	sides := 0.0 // of the low-rank matrices of a block

@@ -15,11 +15,11 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// loader copies what was trained before into the states of a program.
+// loader copies what earlier phases trained into the states of a program.
 type loader struct {
 	config *config.Config
-	dir    string              // run directory of the whole
-	from   []checkpoint.Origin // what the phase was made of
+	dir    string              // run directory of the whole training
+	from   []checkpoint.Origin // checkpoints that the phase was made from
 	log    func(string, ...any)
 	states []*graph.State
 	change hf.Change
@@ -28,7 +28,7 @@ type loader struct {
 // parameter reports whether s is a parameter of the model.
 func parameter(s *graph.State) bool { return s.Role == graph.Weight || s.Role == graph.Frozen }
 
-// ofEncoder distinguishes the encoder's own parameters from those of adapters.
+// ofEncoder reports whether s is one of the encoder's own parameters, rather than of an adapter.
 func (l *loader) ofEncoder(s *graph.State) bool {
 	return parameter(s) && strings.HasPrefix(s.Name, base(encoder(l.config))+".") && !strings.Contains(s.Name, ".lora.")
 }
@@ -63,7 +63,7 @@ func (l *loader) encoder() error {
 	return nil
 }
 
-// beside are the parameters that are not the encoder's.
+// beside returns the parameters that do not belong to the encoder.
 func (l *loader) beside() []*graph.State {
 	return slices.DeleteFunc(slices.Clone(l.states), func(s *graph.State) bool { return !parameter(s) || l.ofEncoder(s) })
 }
@@ -83,8 +83,7 @@ func (l *loader) stages(names ...string) error {
 	return nil
 }
 
-// adopt copies the states that the checkpoint of a stage holds, and returns
-// the others.
+// adopt copies the states that the checkpoint of a stage holds, and returns the others.
 func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.State, err error) {
 	c, err := weights(l.dir, stage, l.from)
 	if err != nil {

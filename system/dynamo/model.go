@@ -10,21 +10,21 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// The stages that are not a task: see Phases.Stage.
+// These are the stages that are not a task; see Phases.Stage.
 const (
 	stageEncoder = "encoder"
 	stageRouter  = "router"
 	stageJoint   = "joint"
 )
 
-// variantMixed is the shape of phase 3's batches that hold all tasks; those
-// that hold one are called like it.
+// variantMixed is the shape of phase 3's batches with all tasks. Shapes with one task have the name of the
+// task.
 const variantMixed = "mixed"
 
-// groupAdapters is the optimizer group of what phase 1 trained.
+// groupAdapters is the optimizer group of the weights trained in phase 1.
 const groupAdapters = "adapters"
 
-// stage is what a configuration trains; the largest if it does not say.
+// stage returns what a configuration trains, or the largest stage if that is not specified.
 func stage(c *config.Config) string {
 	if s := config.Of[Phases](c).Stage; s != "" {
 		return s
@@ -76,28 +76,27 @@ func describe(c *config.Config) (*system.Model, error) {
 	return m, nil
 }
 
-// allTasks is an update of phase 3 by which batches of all tasks have come in all
-// but one run in a thousand, if the others have a share of 0.8.
+// allTasks is an update of phase 3 by which all but one in a thousand runs have had a batch of all tasks, if
+// batches of one task have a share of 0.8.
 const allTasks = 32
 
-// texts are the inputs of rows of texts with a tag.
+// texts declares the inputs for rows of texts with a tag.
 func texts(b *graph.Builder, tag string, rows, length int) (ids, lens *graph.Value) {
 	return b.Input(at(inputIDs, tag), graph.T(graph.I32, rows, length)), b.Input(at(inputLens, tag), graph.T(graph.I32, rows))
 }
 
-// maskedCount is the number of tokens of a micro-batch that phase 0 masks.
+// maskedCount returns the number of tokens of a micro-batch that phase 0 masks.
 func maskedCount(c *config.Config, rows int) int {
 	return max(1, int(config.Of[Phases](c).MaskShare*float64(rows*c.Data.SeqLen)))
 }
 
-// The inputs of phase 0.
+// These are the inputs of phase 0.
 const (
-	inputMasked   = "masked_positions" // I32 [N]: in the batch, row by row
-	inputOriginal = "original"         // I32 [N]: the tokens that were there
+	inputMasked   = "masked_positions" // I32 [N]: positions in the batch, row by row
+	inputOriginal = "original"         // I32 [N]: the masked tokens
 )
 
-// masked is phase 0: masked tokens are predicted from those around them (Devlin et
-// al. 2019).
+// masked is phase 0, which predicts masked tokens from those around them (Devlin et al. 2019).
 func masked(b *graph.Builder, c *config.Config, rows int, train bool) engine.Objective {
 	e, length, n := encoder(c), c.Data.SeqLen, maskedCount(c, rows)
 	ids, lens := texts(b, "", rows, length)
@@ -136,8 +135,7 @@ func routing(b *graph.Builder, c *config.Config, rows int, train bool) engine.Ob
 	return o
 }
 
-// joint is phase 3: router, adapters and heads together, on batches of one
-// task or of all.
+// joint is phase 3: router, adapters and heads together, on batches of one task or of all tasks.
 func joint(b *graph.Builder, c *config.Config, s system.Shape, mode engine.Mode) engine.Objective {
 	e, r := encoder(c), newRouter(c)
 	tasks := config.Of[Model](c).Tasks
@@ -195,12 +193,12 @@ func joint(b *graph.Builder, c *config.Config, s system.Shape, mode engine.Mode)
 	return o
 }
 
-// inputShare F32 [B] are the weights of the rows of phase 3 in the router's loss,
-// next to those of a text's tokens in its task's.
+// inputShare F32 [B] holds the weights of the rows of phase 3 in the router's loss, as opposed to those of a
+// text's tokens in the loss of its task.
 const inputShare = "share"
 
-// group is how many rows of each task a batch of all tasks has.
+// group returns the number of rows of each task in a batch of all tasks.
 func group(c *config.Config, rows int) int { return max(1, rows/len(config.Of[Model](c).Tasks)) }
 
-// groupTag tags the inputs of a task's rows in a batch of all tasks.
+// groupTag returns the tag of the inputs of a task's rows in a batch of all tasks.
 func groupTag(name string) string { return variantMixed + "." + name }

@@ -18,7 +18,7 @@ import (
 	"github.com/snug-ml/snug/inference"
 )
 
-// Only what a stage trains has gradients, moments and a place in checkpoints.
+// TestOnlyTheTrainedHasState: only what a stage trains has gradients, moments and a place in checkpoints.
 func TestOnlyTheTrainedHasState(t *testing.T) {
 	for _, s := range []string{nameQA, nameTranslation, stageRouter, stageJoint} {
 		for _, accumulation := range []string{"1", "2"} {
@@ -59,7 +59,7 @@ func TestOnlyTheTrainedHasState(t *testing.T) {
 	}
 }
 
-// Training changes the adapter and the head, and no bit of the encoder.
+// TestTheEncoderStays: training changes the adapter and the head, but no bit of the encoder.
 func TestTheEncoderStays(t *testing.T) {
 	g := openGolden(t, nameSentiment)
 	r := g.prepare(nameSentiment, engine.CompileOptions{ComputeDType: graph.BF16})
@@ -88,8 +88,7 @@ func TestTheEncoderStays(t *testing.T) {
 	}
 }
 
-// forward compiles one function and gives its program random weights, none of
-// them zero.
+// forward compiles one function and gives its program random weights, none of them zero.
 func forward(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("f")
@@ -105,7 +104,7 @@ func forward(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	return r
 }
 
-// stir moves every weight off its first value, by its name.
+// stir moves every weight away from its initial value, by an amount that depends on its name.
 func stir(t *testing.T, r *engine.Executable) {
 	t.Helper()
 	for _, s := range r.Program().States {
@@ -123,7 +122,7 @@ func stir(t *testing.T, r *engine.Executable) {
 	}
 }
 
-// numbers are ids from 3 on.
+// numbers returns ids from 3 on.
 func numbers(n, vocab, seed int) []int32 {
 	out := make([]int32, n)
 	for i := range out {
@@ -132,8 +131,8 @@ func numbers(n, vocab, seed int) []int32 {
 	return out
 }
 
-// An encoder with a task's adapter merged into its weights computes what the
-// adapted one does.
+// TestMergedEncoder: an encoder with a task's adapter merged into its weights computes the same as the
+// adapted one.
 func TestMergedEncoder(t *testing.T) {
 	for _, task := range taskNames {
 		c := load(t, small)
@@ -175,8 +174,8 @@ func TestMergedEncoder(t *testing.T) {
 	}
 }
 
-// A batch grouped by task, a mixture that is all one task's and a task's own
-// adapter are the same.
+// TestDispatchesAgree: a batch grouped by task, a mixture with all the weight on one task, and a task's own
+// adapter compute the same.
 func TestDispatchesAgree(t *testing.T) {
 	c := load(t, small)
 	e, each, length := encoder(c), 2, 8
@@ -213,7 +212,7 @@ func TestDispatchesAgree(t *testing.T) {
 	}
 }
 
-// fullDecoder gives the logits of whole texts of a task that writes.
+// fullDecoder computes the logits of whole texts for a task that generates text.
 func fullDecoder(t *testing.T, c *config.Config, task string, rows int) *engine.Executable {
 	h := newHead(c, task, 0)
 	return forward(t, func(b *graph.Builder) {
@@ -228,7 +227,7 @@ func fullDecoder(t *testing.T, c *config.Config, task string, rows int) *engine.
 	})
 }
 
-// A decoder's output for a token depends only on those before it.
+// TestDecoderIsCausal: a decoder's output for a token depends only on earlier tokens.
 func TestDecoderIsCausal(t *testing.T) {
 	c := load(t, small)
 	r := fullDecoder(t, c, nameTranslation, 2)
@@ -259,7 +258,7 @@ func TestDecoderIsCausal(t *testing.T) {
 	}
 }
 
-// testTokens is a tokenizer of 300 tokens.
+// testTokens returns a tokenizer of 300 tokens.
 func testTokens(t *testing.T, c *config.Config) *textEncoder {
 	t.Helper()
 	doc := []byte(strings.Repeat("func (b *Buffer) Write(p []byte) (n int, err error) // writes the bytes of p to the end of the buffer\n", 50))
@@ -274,7 +273,7 @@ func testTokens(t *testing.T, c *config.Config) *textEncoder {
 	return tok
 }
 
-// testPredictor has stirred weights.
+// testPredictor returns a predictor with stirred weights.
 func testPredictor(t *testing.T, c *config.Config, tasks []string, mixes bool) *taskPredictor {
 	t.Helper()
 	a, err := newTaskPredictor(c, testTokens(t, c), tasks, true, mixes, backend.CPU(1))
@@ -290,9 +289,8 @@ func testPredictor(t *testing.T, c *config.Config, tasks []string, mixes bool) *
 	return a
 }
 
-// Writing token by token on the cache gives the logits of the whole text at once,
-// and the score of a beam is that of its text, however often rows of the cache
-// moved.
+// TestWritingOnMemory: generating token by token with the cache gives the logits of the whole text at once.
+// The score of a beam is that of its text, however often rows of the cache moved.
 func TestWritingOnMemory(t *testing.T) {
 	for _, beams := range []int{1, 2, 5} {
 		c := load(t, small, "--tasks.translation.beams", fmt.Sprint(beams))
@@ -346,7 +344,7 @@ func TestWritingOnMemory(t *testing.T) {
 	}
 }
 
-// With Gumbel one adapter is drawn, and the gradient is the softmax's.
+// TestStraightThrough: with Gumbel one adapter is drawn, and the gradient is that of the softmax.
 func TestStraightThrough(t *testing.T) {
 	gradient := func(gumbel bool, scores, noise []float32) (gates, d []float32) {
 		rt := router{Router: Router{Gumbel: gumbel}, tasks: 3}
@@ -398,7 +396,7 @@ func TestStraightThrough(t *testing.T) {
 	}
 }
 
-// Phase 3 computes the same whatever is recomputed, in all its dispatches.
+// TestJointPasses: phase 3 computes the same whatever is recomputed, in all its dispatches.
 func TestJointPasses(t *testing.T) {
 	for _, flags := range [][]string{{"--router.dispatch", "hard"}, {"--router.dispatch", "soft"}, {"--router.dispatch", "soft", "--router.gumbel", "true"}} {
 		c := load(t, small, append(flags, "--phases.stage", stageJoint, "--model.tasks", "[qa,translation]")...)

@@ -24,14 +24,14 @@ type job struct {
 	tasks    []string
 	maskedLM *maskedLM
 	shape    system.Shape
-	train    []*table // of the tasks that the stage trains
+	train    []*table // one for each task that the stage trains
 	held     []*table
-	whole    []*table // those of phase 3 for batches of all tasks, at data.seq_len
+	whole    []*table // the same at data.seq_len, for batches of all tasks in phase 3
 	// floor is the baseline of the monitored metric.
 	floor float64
 }
 
-// cacheDir is the folder of prepared data, shared by the phases of a run.
+// cacheDir returns the folder of prepared data, shared by the phases of a run.
 func cacheDir(c *config.Config, env system.Env) string {
 	if c.Data.CacheDir != "" {
 		return c.Data.CacheDir
@@ -39,7 +39,7 @@ func cacheDir(c *config.Config, env system.Env) string {
 	return filepath.Join(filepath.Dir(filepath.Clean(env.Dir.Path())), "data")
 }
 
-// dir is the run directory of the whole, wherever it is by now.
+// dir returns the run directory of the whole training, wherever it is now.
 func (j *job) dir() string { return filepath.Dir(filepath.Clean(j.env.Dir.Path())) }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
@@ -168,8 +168,7 @@ func (j *job) openTasks(run *system.Run) (err error) {
 	return err
 }
 
-// load copies the frozen encoder, and what earlier phases trained, into a loaded
-// program.
+// load copies the frozen encoder and what earlier phases trained into a loaded program.
 func (j *job) load(r *engine.Executable) error {
 	if j.stage == stageEncoder {
 		return j.maskedLM.start(r)

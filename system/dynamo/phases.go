@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// folder is that of a stage's run below that of the whole.
+// folder returns the name of a stage's run directory, below that of the whole training.
 func folder(stage string) string {
 	switch stage {
 	case stageEncoder:
@@ -30,7 +30,7 @@ func folder(stage string) string {
 	return "phase1-" + stage
 }
 
-// phaseFolders are the folders of the phases, the last first.
+// phaseFolders returns the folders of the phases, the last one first.
 func phaseFolders(c *config.Config) []string {
 	out := []string{folder(stageJoint), folder(stageRouter)}
 	for _, name := range slices.Backward(config.Of[Model](c).Tasks) {
@@ -39,7 +39,7 @@ func phaseFolders(c *config.Config) []string {
 	return append(out, folder(stageEncoder))
 }
 
-// phases are the runs of a configuration.
+// phases returns the runs of a configuration.
 func phases(c *config.Config, dir string) []system.Phase {
 	p, m := config.Of[Phases](c), config.Of[Model](c)
 	if p.Stage != "" {
@@ -73,7 +73,8 @@ func phases(c *config.Config, dir string) []system.Phase {
 	return out
 }
 
-// heldOut is how many texts a stage is evaluated on at most; 0: that is not configured.
+// heldOut returns the maximum number of texts that a stage is evaluated on; 0 means that it is not
+// configured.
 func heldOut(c *config.Config, stage string) (n int) {
 	for _, name := range config.Of[Model](c).Tasks {
 		if stage == name || stage == stageRouter || stage == stageJoint {
@@ -87,8 +88,8 @@ func heldOut(c *config.Config, stage string) (n int) {
 	return n
 }
 
-// lengths are the settings that count updates, and those with which the next phase begins
-// however little was learned.
+// lengths returns the settings that count updates, and those with which the next phase starts however little
+// was learned.
 func lengths(c *config.Config) (keys []string, lenient []config.Override) {
 	if config.Of[Model](c).Folder == "" {
 		keys = append(keys, "phases.encoder_steps")
@@ -103,7 +104,7 @@ func lengths(c *config.Config) (keys []string, lenient []config.Override) {
 	return keys, lenient
 }
 
-// reads reports whether a setting concerns a stage. A threshold concerns those that wait for it.
+// reads reports whether a setting affects a stage. A threshold affects the stages that wait for it.
 func reads(stage, key string) bool {
 	section, rest, _ := strings.Cut(key, ".")
 	switch section {
@@ -134,7 +135,7 @@ func reads(stage, key string) bool {
 	return true
 }
 
-// ofExamples are the settings of a task that say what its examples are.
+// ofExamples lists the settings of a task that define its examples.
 var ofExamples = []string{"train", "validation", "format", "input_field", "output_field", "no_header", "examples", "held_out"}
 
 // fixed reports whether a setting is fixed when a run begins.
@@ -147,8 +148,8 @@ func fixed(key string) bool {
 	return key == "router.hidden" || key == "phases.stage"
 }
 
-// hasExamples refuses files of a task that it cannot be trained on. The Go source tree, which has
-// examples, is read when its turn comes.
+// hasExamples rejects files of a task that cannot be trained on. The Go source tree always has examples, so
+// it is only read when a run needs it.
 func hasExamples(ctx context.Context, c *config.Config, task string) error {
 	if len(taskOf(c, task).Train) == 0 {
 		return nil
@@ -157,7 +158,7 @@ func hasExamples(ctx context.Context, c *config.Config, task string) error {
 	return err
 }
 
-// readiness checks whether the phases before one are done and good enough.
+// readiness checks whether the phases before another one are done and good enough.
 type readiness struct {
 	config *config.Config
 	dir    string
@@ -206,25 +207,24 @@ func (r readiness) router() error {
 	return nil
 }
 
-// result is what a finished phase passes to later ones: result.json.
+// result is the content of result.json, which a finished phase passes to later ones.
 type result struct {
 	Stage string `json:"stage"`
-	// Update is that of the checkpoint whose weights count.
+	// Update is that of the checkpoint to use.
 	Update int64 `json:"update"`
-	// Value of the metric Goal, and by how much it is better than the best
-	// baseline.
+	// Value is that of the metric Goal, and Gain how much better it is than the best baseline.
 	Goal    string             `json:"goal"`
 	Value   float64            `json:"value"`
 	Gain    float64            `json:"gain"`
 	Metrics map[string]float64 `json:"metrics"`
-	// Systems are the ways to dispatch and the baselines, by name, with the score
-	// of each task; of phases 2 and 3.
+	// Systems has the score of each task for the ways to dispatch and the baselines, by name; only in phases
+	// 2 and 3.
 	Systems map[string]map[string]float64 `json:"systems,omitempty"`
 }
 
 const resultFile = "result.json"
 
-// readResult is the result of a stage of the run in dir.
+// readResult returns the result of a stage of the run in dir.
 func readResult(dir, stage string) (*result, error) {
 	path := filepath.Join(dir, folder(stage), resultFile)
 	raw, err := regular.Read(path, regular.Text)
@@ -241,11 +241,11 @@ func readResult(dir, stage string) (*result, error) {
 	return r, nil
 }
 
-// save writes the result to the folder of its run, completely or not at all.
+// save writes the result to the folder of its run atomically.
 func (r *result) save(dir *rundir.Dir) error { return dir.ReplaceJSON(resultFile, r) }
 
-// weights opens the checkpoint that a stage passed on, of the run in dir: the one that a later phase
-// was made of, where from names it.
+// weights opens the checkpoint that a stage of the run in dir passed on. If from names one, it is the one
+// that a later phase was made from.
 func weights(dir, stage string, from []checkpoint.Origin) (*checkpoint.Checkpoint, error) {
 	for _, o := range from {
 		if o.Phase == folder(stage) {

@@ -14,11 +14,11 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// predictor answers texts with a checkpoint: of phase 1 its task, of phases 2
-// and 3 that which the router chooses.
+// predictor answers texts with a checkpoint: for the task of a phase 1 checkpoint, or for the task that the
+// router chooses in phases 2 and 3.
 type predictor struct {
 	*taskPredictor
-	one string // the only task; empty: the router chooses
+	one string // the only task; empty if the router chooses
 }
 
 func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.Predictor, err error) {
@@ -68,17 +68,17 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 	return k, l.stages()
 }
 
-// Batch implements inference.Predictor.
+// Batch implements [inference.Predictor].
 func (p *predictor) Batch() int { return p.rows }
 
-// TextField implements inference.Predictor.
+// TextField implements [inference.Predictor].
 func (p *predictor) TextField() string { return "text" }
 
-// Remark implements inference.Predictor.
+// Remark implements [inference.Predictor].
 func (p *predictor) Remark() string { return "" }
 
-// Predict implements inference.Predictor. An input with a field "question" asks
-// for a part of its text. Texts are grouped by task.
+// Predict implements [inference.Predictor]. An input with a field "question" asks for a part of its text.
+// Texts are grouped by task.
 func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
 	xs := make([]text, len(inputs))
 	for i, in := range inputs {
@@ -131,8 +131,8 @@ func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]in
 	return out, nil
 }
 
-// fields are the same for every task, so that they make a table: the label of
-// a classification is its answer.
+// fields returns the same fields for every task, so that the answers make a table. The label of a
+// classification is its answer.
 func fields(task string, certainty float64, a answer) inference.Answer {
 	f := inference.Answer{{Name: "task", Value: task}, {Name: "routing", Value: rounded(certainty)}}
 	if kindOf(task) == classify {

@@ -19,7 +19,7 @@ import (
 // maskedLM is the data of phase 0: windows of text in which tokens are masked.
 type maskedLM struct {
 	config *config.Config
-	rows   int // of a micro-batch
+	rows   int // rows of a micro-batch
 	tok    *textEncoder
 	*corpus.Splits
 }
@@ -29,7 +29,7 @@ func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Sourc
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 masks tokens, and the tokenizer has no mask token (<mask>, [MASK])")
 	}
-	length := c.Data.SeqLen - 1 // after the first marker
+	length := c.Data.SeqLen - 1 // excluding the first marker
 	splits, err := corpus.Tokenize(ctx, filepath.Join(cache, corpus.Shards), src, tok.Tokenizer, shard.Options{
 		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
 	}, log)
@@ -39,9 +39,8 @@ func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Sourc
 	return &maskedLM{c, rows, tok, splits}, nil
 }
 
-// fill masks tokens of a micro-batch: of those to be predicted four in five are
-// replaced by the mask, one in ten by any token, one in ten is left. Rows from real
-// on are padding, whose predictions do not count.
+// fill masks tokens of a micro-batch: of those to be predicted, 80 % are replaced by the mask, 10 % by a
+// random token, and 10 % are kept. Rows from real on are padding, whose predictions do not count.
 func (g *maskedLM) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs) error {
 	ids, err := in.I32(at(inputIDs, ""))
 	if err != nil {
@@ -69,8 +68,7 @@ func (g *maskedLM) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 		copy(ids[r*length+1:(r+1)*length], b.Tokens[r*(length-1):])
 		lens[r] = int32(length)
 	}
-	// Places are drawn without repetition: those of a row in turns, each from a
-	// part of its own.
+	// Positions are drawn without repetition, each from its own part of the batch.
 	places := g.rows * (length - 1)
 	for k := range masked {
 		from, to := k*places/len(masked), (k+1)*places/len(masked)
@@ -90,10 +88,9 @@ func (g *maskedLM) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 	return nil
 }
 
-// start initializes the position table of an encoder that is trained from scratch
-// with sines and cosines instead of random numbers, of the same mean square
-// (Vaswani et al. 2017): finding a neighbor is then the same linear map at every place,
-// which random rows take thousands of updates to learn.
+// start initializes the position table of an encoder trained from scratch with sines and cosines (Vaswani et
+// al. 2017), of the same mean square as the usual random numbers. Finding a neighbor is then the same linear
+// map at every position, which takes thousands of updates to learn with random rows.
 func (g *maskedLM) start(r *engine.Executable) error {
 	e := encoder(g.config)
 	half := max(1, e.D/2)
@@ -111,7 +108,7 @@ func (g *maskedLM) start(r *engine.Executable) error {
 	})
 }
 
-// maskedLoader fits the windows to the trainer.
+// maskedLoader adapts the windows to the trainer.
 type maskedLoader struct {
 	*maskedLM
 	l *data.Loader
@@ -125,7 +122,7 @@ func (g *maskedLM) dataLoader(micros int) (*maskedLoader, error) {
 	return &maskedLoader{g, l}, err
 }
 
-// Next implements train.DataLoader.
+// Next implements [train.DataLoader].
 func (f *maskedLoader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
@@ -141,7 +138,7 @@ func (f *maskedLoader) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.DataLoader.
+// Seek implements [train.DataLoader].
 func (f *maskedLoader) Seek(position json.RawMessage) error {
 	var c data.Position
 	if err := json.Unmarshal(position, &c); err != nil {
@@ -150,10 +147,10 @@ func (f *maskedLoader) Seek(position json.RawMessage) error {
 	return f.l.Seek(c)
 }
 
-// Close implements train.DataLoader.
+// Close implements [train.DataLoader].
 func (f *maskedLoader) Close() { f.l.Close() }
 
-// evaluation predicts masked held-out tokens, the same every time: loss and perplexity.
+// evaluation measures loss and perplexity of predicting masked held-out tokens, the same ones every time.
 func (g *maskedLM) evaluation() train.Evaluator {
 	batch := func(n int, u *data.Update) train.EvalBatch[corpus.Loss] {
 		var weight float64

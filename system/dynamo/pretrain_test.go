@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// phase0 is the quickstart's phase 0 at a width, with settings of its own.
+// phase0 returns the quickstart's phase 0 at a width, with additional settings.
 func phase0(t *testing.T, width int, flags ...string) *config.Config {
 	t.Helper()
 	overrides, _ := config.SplitFlags(append([]string{
@@ -28,8 +28,8 @@ func phase0(t *testing.T, width int, flags ...string) *config.Config {
 	return c
 }
 
-// The rate of phase 0 and the gain of a new layer are those of the quickstart
-// in every width, and the rate rises over a tenth of the phase.
+// TestPhase0ScalesWithWidth: the learning rate of phase 0 and the initialization match the quickstart's at
+// every width, and the rate warms up over a tenth of the phase.
 func TestPhase0ScalesWithWidth(t *testing.T) {
 	for _, width := range []int{64, 128, 192, 256, 512} {
 		c := phase0(t, width)
@@ -49,9 +49,8 @@ func TestPhase0ScalesWithWidth(t *testing.T) {
 	}
 }
 
-// apart trains an encoder for some updates on text whose tokens depend on their
-// neighbors, and gives how far its last hidden states are from their mean, as a
-// share of their length.
+// apart trains an encoder for some updates on text whose tokens depend on their neighbors. It returns the
+// distance of its last hidden states from their mean, relative to their length.
 func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64 {
 	t.Helper()
 	r := armed(t, c, engine.CompileOptions{ComputeDType: low})
@@ -118,10 +117,9 @@ func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64
 	return share
 }
 
-// An encoder whose norms follow their branches and that starts at its full rate
-// learns within some dozens of updates to predict the same at every place: its
-// states differ by less than the 2^-8 that bfloat16 resolves, so that in 16 bits no
-// gradient distinguishes it from one that reads nothing.
+// TestPhase0KeepsTokensApart: an encoder with post-norm that starts at its full learning rate learns within a
+// few dozen updates to predict the same at every position. Its states differ by less than the 2^-8 that
+// bfloat16 resolves, so in 16 bits no gradient distinguishes it from an encoder that reads nothing.
 func TestPhase0KeepsTokensApart(t *testing.T) {
 	text := []string{"--model.vocab_size", "300", "--data.tokenizer.vocab_size", "300", "--training.batch_size", "8"}
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
@@ -129,7 +127,7 @@ func TestPhase0KeepsTokensApart(t *testing.T) {
 			t.Errorf("%v: the states differ by %.2g of their length", low, share)
 		}
 	}
-	// As the preset once was: 2e-3 at a width of 128, after 20 updates.
+	// This is the rate that the preset once had: 2e-3 at a width of 128, reached after 20 updates.
 	hot := phase0(t, 64, append(text, "--phases.encoder_lr", "2e-3", "--phases.encoder_warmup", "0")...)
 	if share := apart(t, hot, graph.F32, 100); share > 0.01 {
 		t.Errorf("at the full rate from update 20 on the states differ by %.2g of their length: the test holds nothing", share)

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// A checkpoint whose tensors have the names of earlier versions, moments among
-// them, is loaded bit for bit.
+// TestOldTensorNames: a checkpoint whose tensors, including moments, have the names of earlier versions is
+// loaded bit for bit.
 func TestOldTensorNames(t *testing.T) {
 	g := openGolden(t, nameTranslation)
 	trained := g.prepare(nameTranslation, engine.CompileOptions{})
@@ -34,8 +34,8 @@ func TestOldTensorNames(t *testing.T) {
 			}
 		}
 	}
-	// Two blocks with two attentions of four linear layers and a norm: weight and
-	// bias of each with two moments.
+	// There are two blocks with two attentions of four linear layers and a norm, each with weight and bias,
+	// and two moments for each of these.
 	if want := 2 * 2 * 5 * 2 * 3; renamed != want {
 		t.Errorf("%d tensors had other names, want %d", renamed, want)
 	}

@@ -15,11 +15,10 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// examples is how many texts of a task a page shows.
+// examples is the number of texts of a task shown on a page.
 const examples = 8
 
-// report measures the weights in a loaded program and writes the result and a page
-// to dir.
+// report measures the weights in a loaded program and writes the result and a page to dir.
 func (j *job) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	res := &result{Stage: j.stage, Update: update}
 	page := &report.Page{Title: "snug dynamo: " + folder(j.stage)}
@@ -42,7 +41,7 @@ func (j *job) report(ctx context.Context, r *engine.Executable, update int64, di
 	return res.save(dir)
 }
 
-// figures are metrics as a table.
+// figures returns metrics as a table.
 func figures(m map[string]float64) report.Table {
 	t := report.Table{Header: []string{"metric", "value"}}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -112,13 +111,13 @@ func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result,
 	return nil
 }
 
-// share is the trained part of a program's parameters.
+// share returns the trained part of a program's parameters.
 func share(p *engine.Program) string {
 	all, trained := p.Parameters()
 	return fmt.Sprintf("%.1f %%", 100*float64(trained)/float64(all))
 }
 
-// shown are some texts with their answers.
+// shown returns a table of some texts with their answers.
 func shown(name string, xs []text, as []answer) report.Table {
 	t := report.Table{Caption: name, Text: true, Header: []string{"text", "wanted", "answered"}}
 	for i := range min(examples, len(as)) {
@@ -134,7 +133,7 @@ func shown(name string, xs []text, as []answer) report.Table {
 	return t
 }
 
-// reportRouted compares the ways to dispatch texts, of phases 2 and 3.
+// reportRouted compares the ways to dispatch texts, for phases 2 and 3.
 func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *result, page *report.Page) (err error) {
 	m, routings, err := j.measure(ctx, r)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// coldest is the least temperature of the router.
+// coldest is the minimum temperature of the router.
 const coldest = 0.1
 
-// The inputs of a router that draws, and of no other.
+// These inputs exist only for a router that draws.
 const (
 	inputNoise = "noise"      // F32 [B, n], tagged: standard Gumbel noise
 	inputTau   = "gumbel_tau" // F32: temperature of the draw
@@ -28,8 +28,7 @@ func newRouter(c *config.Config) router {
 	return router{*config.Of[Router](c), len(config.Of[Model](c).Tasks), c.Training.Seed}
 }
 
-// scores are the logits [B, n] of states x [B, T, D], divided by the
-// temperature.
+// scores returns the logits [B, n] for states x [B, T, D], divided by the temperature.
 func (r router) scores(b *graph.Builder, x *graph.Value, train bool) (y *graph.Value) {
 	b.Scope("router", func() {
 		y = b.Reshape(b.Slice(x, 1, 0, 1), x.Shape()[0], x.Shape()[2])
@@ -46,7 +45,7 @@ func (r router) scores(b *graph.Builder, x *graph.Value, train bool) (y *graph.V
 	return y
 }
 
-// temperature is a scalar; call it in the router's scope.
+// temperature returns a scalar. Call it in the router's scope.
 func (r router) temperature(b *graph.Builder) *graph.Value {
 	t := b.Param("temperature", graph.Const(r.Temperature))
 	if !r.LearnTemperature {
@@ -55,10 +54,9 @@ func (r router) temperature(b *graph.Builder) *graph.Value {
 	return b.MaxC(t, coldest)
 }
 
-// gates are how much of each task's adapter a row gets, [B, n], given its scores:
-// their softmax or, with Gumbel, one adapter that is drawn (Jang et al. 2017), in
-// an evaluation the likeliest. The draw's gradient is that of the softmax: straight
-// through.
+// gates returns the weight of each task's adapter for a row, [B, n], given its scores: their softmax or, with
+// Gumbel, a single adapter, which is drawn in training (Jang et al. 2017) and the most likely one in
+// evaluations. The gradient of the draw is that of the softmax (straight-through).
 func (r router) gates(b *graph.Builder, scores *graph.Value, tag string, train bool) *graph.Value {
 	if !r.Gumbel {
 		return b.Softmax(scores)
@@ -69,16 +67,15 @@ func (r router) gates(b *graph.Builder, scores *graph.Value, tag string, train b
 	}
 	p := b.Softmax(scores)
 	hard := b.Apply(graph.FnEqual, p, b.MaxKeep(p, -1))
-	// Nothing flows through the equality nor through the floor, so that the
-	// gradient is that of the last p alone, while its value and the floor's
-	// cancel to 2^-24.
+	// No gradient flows through the equality or the floor, so the gradient is that of the last p alone, while
+	// its value and the floor's cancel to 2^-24.
 	const fine = 1 << 24
 	known := b.MulC(b.Apply(graph.FnFloor, b.MulC(p, fine)), 1.0/fine)
 	return b.Add(b.Sub(hard, known), p)
 }
 
-// losses are the sum of the weighted cross-entropies with the true tasks, and
-// for a batch that holds all tasks the terms on the batch as a whole.
+// losses returns the sum of the weighted cross-entropies with the true tasks and, for a batch of all tasks,
+// the terms for the batch as a whole.
 func (r router) losses(b *graph.Builder, scores, task, weights *graph.Value, whole bool) (sum, aux *graph.Value) {
 	b.Scope("router", func() {
 		sum = b.CrossEntropy(scores, task, weights)

@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// synthetic generates micro-batches of the stage. In phase 3 those of one task and
-// those of all take turns, as in the middle of the curriculum.
+// synthetic generates micro-batches of the stage. In phase 3 it alternates between batches of one task and of
+// all tasks, as in the middle of the curriculum.
 func synthetic(c *config.Config) system.Synthetic {
 	var s system.Synthetic
 	if stage(c) == stageJoint {
@@ -27,7 +27,7 @@ func synthetic(c *config.Config) system.Synthetic {
 // madeUp generates the inputs of a configuration.
 type madeUp struct{ *config.Config }
 
-// length of the texts of rows with a tag: those of a task have its own.
+// length returns the length of the texts of rows with a tag. Each task has its own.
 func (m madeUp) length(tag string) int {
 	switch {
 	case isTask(tag):
@@ -55,7 +55,7 @@ func (m madeUp) fill(rng *rand.Rand, input string, t engine.Tensor) bool {
 	switch name {
 	case inputIDs:
 		system.FillIDs(rng, t.I32(), vocab, pad)
-		if stage(m.Config) != stageEncoder { // whose windows are full
+		if stage(m.Config) != stageEncoder { // the windows of the encoder stage are full
 			system.PadIDs(t.I32(), length, pad)
 		}
 	case inputLens:
@@ -69,7 +69,7 @@ func (m madeUp) fill(rng *rand.Rand, input string, t engine.Tensor) bool {
 		system.FillIDs(rng, t.I32(), vocab, pad)
 	case inputNext, inputOriginal:
 		ints(func(int) int { return rng.IntN(vocab) })
-	case inputMasked: // the first of each of as many equal parts of the batch
+	case inputMasked: // the first position of each of equal parts of the batch
 		part := 1 / config.Of[Phases](m.Config).MaskShare
 		ints(func(i int) int { return int(float64(i) * part) })
 	case inputLabel:

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// snug runs the command line and returns what it printed.
+// snug runs the command line and returns what it prints.
 func snug(t *testing.T, want int, in string, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -32,8 +32,8 @@ func file(t *testing.T, dir, name string, lines ...string) string {
 	return path
 }
 
-// tiny writes a configuration of two tasks and their data: colours are good or
-// bad, and words are written backwards.
+// tiny writes a configuration of two tasks and their data: colors are good or bad, and words are written
+// backwards.
 func tiny(t *testing.T) string {
 	dir := t.TempDir()
 	var colours, words, prose []string
@@ -58,8 +58,8 @@ hardware: {threads: 1}
 `, file(t, dir, "colours.jsonl", colours...), file(t, dir, "words.jsonl", words...), file(t, dir, "prose.jsonl", prose...)))
 }
 
-// The phases run one after the other; a run that is stopped in every phase and
-// resumed ends with the same bits; the results predict and are exported.
+// TestPhases: the phases run one after the other. A run that is stopped and resumed in every phase ends with
+// the same bits. The results can be used for prediction and export.
 func TestPhases(t *testing.T) {
 	config := tiny(t)
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -69,7 +69,7 @@ func TestPhases(t *testing.T) {
 	parts := filepath.Join(t.TempDir(), "parts")
 	snug(t, 2, "", "train", "--config", config, "--out", parts, "--phase", "2") // nothing is ready
 	for i := range stages {
-		// Exit code 4: stopped, the state is saved.
+		// Exit code 4 means stopped, with the state saved.
 		snug(t, 4, "", "train", "--config", config, "--out", parts, "--resume", "--until", "3")
 		snug(t, 4, "", "train", "--resume", "--out", filepath.Join(parts, stages[i]), "--until", "5")
 		snug(t, 0, "", "train", "--resume", "--out", filepath.Join(parts, stages[i]))
@@ -121,8 +121,7 @@ func TestPhases(t *testing.T) {
 	exports(t, whole)
 }
 
-// exports checks that a merged encoder differs from the plain one where the
-// adapter is, and nowhere else.
+// exports checks that a merged encoder differs from the plain one only where the adapter is.
 func exports(t *testing.T, run string) {
 	dir := t.TempDir()
 	snug(t, 0, "", "export", filepath.Join(run, "phase1-sentiment"), filepath.Join(dir, "plain"))
@@ -170,9 +169,9 @@ func exports(t *testing.T, run string) {
 	}
 }
 
-// With SNUG_LONG=1 and the data sets of SNUG_SHARED (or ../shared next to the
-// repository) at hand, the tasks are trained on SST-2, a part of SQuAD, MBPP and
-// Multi30k: a run of many minutes that prints what was learned.
+// TestRealData trains the tasks on SST-2, a part of SQuAD, MBPP and Multi30k, and prints what was learned. It
+// takes many minutes, and needs SNUG_LONG=1 and the data sets of SNUG_SHARED (or ../shared next to the
+// repository).
 func TestRealData(t *testing.T) {
 	shared := os.Getenv("SNUG_SHARED")
 	if shared == "" {
@@ -215,8 +214,7 @@ func TestRealData(t *testing.T) {
 	}
 }
 
-// realData is the configuration of TestRealData: a small encoder that reads
-// the same texts first.
+// realData is the configuration of TestRealData: a small encoder that is first trained on the same texts.
 const realData = `
 system: dynamo
 model: {d_model: 128, n_layers: 3, n_heads: 4, d_ff: 512, max_seq_len: 128, tasks: [sentiment, qa, code_generation, translation], decoder_layers: 2, init_std: 0.06}

@@ -11,38 +11,37 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// unlikely is what is added to the score of a token that cannot be part of an
-// answer. Every format of a program can hold it.
+// unlikely is added to the score of a token that cannot be part of an answer. It fits every format of a
+// program.
 const unlikely = -1e4
 
-// table are examples of one task as the model takes them.
+// table holds examples of one task, encoded for the model.
 type table struct {
 	*data.Table
 	task   string
 	kind   kind
-	number int // of the task
+	number int // number of the task
 	length int // tokens of an input
 	texts  []text
-	// questions are set of a task that points.
+	// questions is set for a task that points.
 	questions []question
-	// cut counts inputs and shortened counts texts to write that were too long;
-	// lost counts questions whose answer was cut off.
+	// cut counts inputs and shortened counts target texts that were too long. lost counts questions whose
+	// answer was cut off.
 	cut, shortened, lost int
 }
 
-// How a table is to be used.
+// usage says how a table is used.
 type usage struct {
-	// perExample makes every example weigh 1, however long the text to write is;
-	// else each of its tokens weighs 1.
+	// perExample gives every example weight 1, whatever the length of its target text. Otherwise each of its
+	// tokens has weight 1.
 	perExample bool
-	// training leaves out questions that cannot be answered; an evaluation counts
-	// them as missed.
+	// training leaves out questions that cannot be answered. Evaluations count them as missed.
 	training bool
 	// router leaves out what only a head needs.
 	router bool
 }
 
-// newTable encodes texts; inputs are at most length tokens.
+// newTable encodes texts. Inputs have at most length tokens.
 func newTable(c *config.Config, tok *textEncoder, number int, texts []text, length int, use usage) (*table, error) {
 	name := config.Of[Model](c).Tasks[number]
 	t := &table{task: name, kind: kindOf(name), number: number, length: length}
@@ -134,7 +133,7 @@ func (t *table) add(tok *textEncoder, x *text, target int, use usage) (err error
 	return t.Add(weight, values...)
 }
 
-// padded is ids, filled up to n.
+// padded returns ids, padded to n.
 func padded(ids []int32, n int, pad int32) []int32 {
 	out := make([]int32, n)
 	for i := copy(out, ids); i < n; i++ {
@@ -143,9 +142,8 @@ func padded(ids []int32, n int, pad int32) []int32 {
 	return out
 }
 
-// fill writes a micro-batch of the table to the inputs of a program: its texts
-// to those with a tag, from a row on, and what its head needs to those with
-// another.
+// fill copies a micro-batch of the table to the inputs of a program: its texts to the inputs with tag,
+// starting at a row, and the data for its head to those with headTag.
 func (t *table) fill(b *data.ExampleBatch, in train.Inputs, tag string, row int, headTag string) error {
 	for i, f := range t.Fields() {
 		tag, row := tag, row
@@ -208,8 +206,8 @@ func place[T any](name string, dst, src []T, from int) error {
 	return nil
 }
 
-// unigram is the mean loss of predicting each token of held's texts to write from
-// its frequency in those of t: what a decoder must beat.
+// unigram returns the mean loss of predicting each token of held's target texts from its frequency in those
+// of t, which a decoder must beat.
 func (t *table) unigram(held *table) float64 {
 	counts := map[int32]float64{}
 	total := 0.0

@@ -14,29 +14,29 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// taskPredictor does the tasks: a program without a backward half that routes
-// texts, reads them and writes.
+// taskPredictor performs the tasks, with a program without a backward half that routes and encodes texts, and
+// generates answers.
 type taskPredictor struct {
 	config *config.Config
 	tok    *textEncoder
 	r      *engine.Executable
 	rows   int      // texts at a time
 	all    []string // the tasks by number
-	tasks  []string // those that it can do
-	// mixes means that adapters are mixed by gates; else each task has its own.
+	tasks  []string // the tasks that it can perform
+	// mixes means that adapters are mixed by gates. Otherwise each task uses its own.
 	mixes bool
 	cache decoderCache
 }
 
-// The functions of the program; those of a task are followed by its name.
+// These are the functions of the program. Those for a task are followed by its name.
 const (
 	funcRoute   = "route"
 	funcRead    = "read"    // the encoder, and a head's output for all tokens at once
-	funcNext    = "next"    // one more token
-	funcReorder = "reorder" // rows of the cache
+	funcNext    = "next"    // generates one more token
+	funcReorder = "reorder" // reorders rows of the cache
 )
 
-// The inputs that only a task predictor has.
+// These are the inputs that only a task predictor has.
 const (
 	inputGates   = "gates"   // F32 [B, n]
 	inputToken   = "token"   // I32 [B, 1]
@@ -80,7 +80,7 @@ func newTaskPredictor(c *config.Config, tok *textEncoder, tasks []string, routes
 	if err != nil {
 		return nil, err
 	}
-	// Weights come later, from where each of them was trained.
+	// Weights are loaded later, from where each of them was trained.
 	p.r, err = inference.Load(on, func(*engine.Executable) error { return nil }, funcs...)
 	return p, err
 }
@@ -139,13 +139,12 @@ func (p *taskPredictor) reorder(b *graph.Builder) {
 	newHead(p.config, p.tasks[0], 0).reorder(b, b.Input(inputParents, row), &m)
 }
 
-// parameters are the states to be loaded.
+// parameters returns the states to load.
 func (p *taskPredictor) parameters() []*graph.State {
 	return slices.DeleteFunc(slices.Clone(p.r.Program().States), func(s *graph.State) bool { return !parameter(s) })
 }
 
-// from copies the parameters that a loaded training program has, and returns
-// the others.
+// from copies the parameters that a loaded training program has, and returns the others.
 func (p *taskPredictor) from(r *engine.Executable) (missing []*graph.State, err error) {
 	for _, s := range p.parameters() {
 		if r.Program().State(s.Name) == nil {
@@ -173,7 +172,7 @@ func (p *taskPredictor) floats(name string) []float32 {
 	return t.F32()
 }
 
-// encoded is a text as ids, and as a question where it is one.
+// encoded returns the ids of a text and, if it is a question, its structure.
 func (p *taskPredictor) encoded(x *text, length int) (ids []int32, q question, err error) {
 	defer token.Catch(&err)
 	if x.Question != "" {
@@ -184,8 +183,7 @@ func (p *taskPredictor) encoded(x *text, length int) (ids []int32, q question, e
 	return ids, q, nil
 }
 
-// put writes at most p.rows texts to the inputs of a function, and their
-// lengths.
+// put writes at most p.rows texts and their lengths to the inputs of a function.
 func (p *taskPredictor) put(xs []text, tag string, length int) ([]question, error) {
 	ids, lens := p.ints(at(inputIDs, tag)), p.ints(at(inputLens, tag))
 	qs := make([]question, len(xs))
@@ -221,7 +219,7 @@ func batches(ctx context.Context, xs []text, n int, each func(from int, part []t
 	return nil
 }
 
-// routing gives the probabilities of the tasks for each text.
+// routing returns the probabilities of the tasks for each text.
 func (p *taskPredictor) routing(ctx context.Context, xs []text) ([][]float32, error) {
 	out := make([][]float32, 0, len(xs))
 	n := len(p.all)
@@ -246,15 +244,15 @@ func (p *taskPredictor) routing(ctx context.Context, xs []text) ([][]float32, er
 
 // answer is a task's result for a text.
 type answer struct {
-	// Text is the answer, or what was written; of a classification empty.
+	// Text is the answer or the generated text; empty for a classification.
 	Text string
 	// Label is the class and Share its probability.
 	Label int
 	Share float64
 }
 
-// answers does a task for each text. gates are how much of each task's adapter a
-// text gets; they are read if the predictor mixes.
+// answers performs a task for each text. gates are the weights of each task's adapter for a text, and are
+// used only if the predictor mixes.
 func (p *taskPredictor) answers(ctx context.Context, name string, xs []text, gates [][]float32) ([]answer, error) {
 	if !slices.Contains(p.tasks, name) {
 		return nil, fmt.Errorf("the task %s was not loaded", name)
@@ -321,7 +319,7 @@ func (p *taskPredictor) answers(ctx context.Context, name string, xs []text, gat
 	return out, err
 }
 
-// repeated has each text n times.
+// repeated returns each text n times.
 func repeated(xs []text, n int) []text {
 	out := make([]text, 0, n*len(xs))
 	for _, x := range xs {
@@ -343,7 +341,7 @@ func (p *taskPredictor) outside(name string, qs []question, length int) {
 	}
 }
 
-// between is the text from one token of a question to another.
+// between returns the text from one token of a question to another.
 func (q *question) between(x *text, from, to int) string {
 	if from < q.context || to >= q.context+len(q.spans) {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// The tasks.
+// These are the tasks.
 const (
 	nameSentiment      = "sentiment"
 	nameQA             = "qa"
@@ -18,7 +18,7 @@ const (
 	nameTranslation    = "translation"
 )
 
-// taskNames are the tasks in the order of their usual numbers.
+// taskNames lists the tasks in their usual order.
 var taskNames = [...]string{nameSentiment, nameQA, nameSummarization, nameCodeGeneration, nameTranslation}
 
 // kind is what a task's head does.
@@ -42,7 +42,7 @@ func kindOf(name string) kind {
 	return write
 }
 
-// taskOf is the configuration of a task.
+// taskOf returns the configuration of a task.
 func taskOf(c *config.Config, name string) *Task {
 	t := config.Of[Tasks](c)
 	switch name {
@@ -60,7 +60,7 @@ func taskOf(c *config.Config, name string) *Task {
 	panic(fmt.Sprintf("dynamo: no such task %q", name))
 }
 
-// lengthOf is the longest input of a task in tokens.
+// lengthOf returns the maximum number of tokens of a task's input.
 func lengthOf(c *config.Config, name string) int {
 	if n := taskOf(c, name).Length; n > 0 {
 		return n
@@ -68,14 +68,14 @@ func lengthOf(c *config.Config, name string) int {
 	return c.Data.SeqLen
 }
 
-// loraOf is the adapter of a task.
+// loraOf returns the adapter of a task.
 func loraOf(c *config.Config, name string) nn.LoRA {
 	t := taskOf(c, name)
 	return nn.LoRA{Name: "lora." + name, Rank: t.Rank, Alpha: t.Alpha, Dropout: t.Dropout, Seed: c.Training.Seed}
 }
 
-// monitoredOf is the metric of how well a task is learned. Every evaluation
-// measures it, without writing a text.
+// monitoredOf returns the metric of how well a task is learned. Every evaluation measures it, without
+// generating text.
 func monitoredOf(name string) train.Metric {
 	switch kindOf(name) {
 	case classify:
@@ -86,6 +86,6 @@ func monitoredOf(name string) train.Metric {
 	return train.Metric{Name: lossName}
 }
 
-// lossName is the metric that every evaluation has: the mean loss of an
-// example, or of a token of the texts to write.
+// lossName is the metric that every evaluation has: the mean loss of an example, or of a token of the target
+// texts.
 const lossName = "eval_loss"

@@ -22,16 +22,15 @@ import (
 
 // text is one example of a task, as text.
 type text struct {
-	// Input is what is read; of a question, the text that holds the answer.
+	// Input is the text to read. For a question, it is the text that contains the answer.
 	Input    string `json:"input"`
 	Question string `json:"question,omitempty"`
-	// Output is the text to write, or the answer, which is at byte Start of Input.
-	// Other answers count as well.
+	// Output is the target text, or the answer, which is at byte Start of Input. Other answers count as well.
 	Output string   `json:"output,omitempty"`
 	Start  int      `json:"start,omitempty"`
 	Others []string `json:"others,omitempty"`
-	Label  int      `json:"label,omitempty"` // class
-	// Where is its origin, for people, and Group what stays together in a split.
+	Label  int      `json:"label,omitempty"` // the class
+	// Where is its origin, for messages. Texts of the same Group stay together in a split.
 	Where string `json:"where"`
 	Group string `json:"group"`
 }
@@ -39,24 +38,24 @@ type text struct {
 // key identifies a text.
 func (t *text) key() string { return t.Question + "\x00" + t.Input }
 
-// right are the answers that count.
+// right returns the answers that count as right.
 func (t *text) right() []string { return append([]string{t.Output}, t.Others...) }
 
-// hash orders texts pseudo-randomly, the same on every machine.
+// hash orders texts pseudo-randomly, in the same way on every machine.
 func hash(seed uint64, s string) uint64 {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), s...))
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// split is what a task is trained and measured on.
+// split is the data that a task is trained and measured on.
 type split struct {
 	train, held []text
 	// repeated counts held-out texts that were dropped because they are trained on.
 	repeated int
 }
 
-// cut holds a share of the groups out, when no files are named for that, drops
-// what is in both parts, and takes as many as configured.
+// cut holds out a share of the groups if no files are named for that, drops held-out texts that are also
+// trained on, and takes the configured numbers of texts.
 func cut(c *config.Config, t *Task, train, held []text) split {
 	seed := c.Data.ShuffleSeed
 	if len(t.Validation) == 0 {
@@ -81,7 +80,7 @@ func cut(c *config.Config, t *Task, train, held []text) split {
 	return s
 }
 
-// sample draws n of the texts at random, 0: all; each text once.
+// sample draws n of the texts at random (0: all), each at most once.
 func sample(x []text, n int, seed uint64) []text {
 	type ordered struct {
 		at  uint64
@@ -106,19 +105,19 @@ func sample(x []text, n int, seed uint64) []text {
 	return out
 }
 
-// reader is where texts come from: files, and the Go source tree for tasks
-// without any, which is read once and kept below cache.
+// reader reads texts from files or, for tasks without files, from the Go source tree, which is read once and
+// kept below cache.
 type reader struct {
 	config *config.Config
 	cache  string
 	log    func(string, ...any)
 	tree   map[string][]text
-	// What keep writes, if the tree was read, and where.
+	// found is what keep writes to path, if the tree was read.
 	found []byte
 	path  string
 }
 
-// texts gives a task's.
+// texts returns the texts of a task.
 func (s *reader) texts(ctx context.Context, name string) (split, error) {
 	t := taskOf(s.config, name)
 	train, err := s.read(ctx, name, t, t.Train)
@@ -189,12 +188,12 @@ func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 	if s.found, err = json.Marshal(found); err != nil {
 		return nil, err
 	}
-	// What later runs will read: JSON replaces bytes that are not UTF-8.
+	// Decode what later runs will read, because JSON replaces bytes that are not UTF-8.
 	var out map[string][]text
 	return out, json.Unmarshal(s.found, &out)
 }
 
-// keep saves what was read of the Go source tree.
+// keep saves what was read from the Go source tree.
 func (s *reader) keep() error {
 	if s.found == nil {
 		return nil

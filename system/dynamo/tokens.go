@@ -13,11 +13,11 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// textEncoder turns texts into ids as the model takes them, and back.
+// textEncoder converts between texts and ids for the model.
 type textEncoder struct {
 	*token.Tokenizer
-	first, last, pad int32 // the markers before and after a text, and padding
-	mask             int32 // replaces a token to be predicted; -1: there is none
+	first, last, pad int32 // markers before and after a text, and padding
+	mask             int32 // replaces a token to be predicted; -1 if there is none
 	pair             []int32
 }
 
@@ -57,7 +57,7 @@ func newTextEncoder(t *token.Tokenizer, c *config.Config) (*textEncoder, error) 
 	return e, nil
 }
 
-// ids are those of a text between its markers, at most most of them.
+// ids returns at most most ids of a text and its markers.
 func (e *textEncoder) ids(s string, most int) (ids []int32, cut bool) {
 	ids = e.EncodeOrdinary([]int32{e.first}, []byte(s))
 	if len(ids) > most-1 {
@@ -66,20 +66,19 @@ func (e *textEncoder) ids(s string, most int) (ids []int32, cut bool) {
 	return append(ids, e.last), cut
 }
 
-// question is a question and the text that it is about.
+// question is a question together with the text that it is about.
 type question struct {
 	ids []int32
-	// context is where the text's tokens start, spans the bytes of each.
+	// context is where the text's tokens start, and spans are the bytes of each of them.
 	context int
 	spans   []token.Span
-	// start and end are the first and the last token of the answer; ok is false
-	// where it was cut off.
+	// start and end are the first and the last token of the answer. ok is false if it was cut off.
 	start, end int
 	ok, cut    bool
 }
 
-// question joins a question and its text, at most most tokens: the
-// question is kept up to half of them, the text is cut at its end.
+// question joins a question and its text, in at most most tokens. The question may take half of them, and the
+// text is cut at its end.
 func (e *textEncoder) question(x *text, most int) (question, error) {
 	ids, _ := e.ids(x.Question, most/2)
 	q := question{ids: append(ids, e.pair[1:]...)}
@@ -95,7 +94,7 @@ func (e *textEncoder) question(x *text, most int) (question, error) {
 	to := from + len(strings.TrimRight(answer, " "))
 	for _, p := range pieces {
 		if p.Added || e.IsSpecial(p.ID) {
-			continue // markers that are written in a text are not special
+			continue // markers written in a text are not special
 		}
 		if len(q.ids) == most-1 {
 			q.cut = true
@@ -115,8 +114,7 @@ func (e *textEncoder) question(x *text, most int) (question, error) {
 	return q, nil
 }
 
-// written is a text to write as tokens: what the decoder reads, and what comes
-// after each of them.
+// written returns a target text as tokens: what the decoder reads, and what comes after each of them.
 func (e *textEncoder) written(s string, most int) (read, next []int32, cut bool) {
 	ids := e.EncodeOrdinary(nil, []byte(s))
 	if len(ids) > most-1 {
@@ -126,8 +124,7 @@ func (e *textEncoder) written(s string, most int) (read, next []int32, cut bool)
 	return read, append(ids, e.last), cut
 }
 
-// markers are the special tokens of a tokenizer that is trained here, with the
-// ids that RoBERTa gives the first three.
+// markers are the special tokens of a tokenizer trained here. The first three have the ids that RoBERTa uses.
 var markers = []token.Special{
 	{Content: "<s>", Roles: []token.Role{token.CLS, token.BOS}},
 	{Content: "<pad>", Roles: []token.Role{token.PAD}},
@@ -135,9 +132,9 @@ var markers = []token.Special{
 	{Content: "<mask>", Roles: []token.Role{token.MASK}},
 }
 
-// tokenizer loads the configured tokenizer or that of the model folder, or
-// trains one on the documents of phase 0, or reuses the one trained before on
-// the same. keep saves one that was trained.
+// tokenizer loads the configured tokenizer or the one of the model folder. Without either it trains one on
+// the documents of phase 0, or reuses one trained earlier on the same documents. keep saves a newly trained
+// tokenizer.
 func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, keep func() error, err error) {
 	if dir := cmp.Or(c.Data.Tokenizer.Path, config.Of[Model](c).Folder); dir != "" {
 		t, err = token.Load(dir)

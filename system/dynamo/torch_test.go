@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// goldenWeight is the total weight of the losses of an update.
+// goldenWeight returns the total weight of the losses of an update.
 func (g golden) goldenWeight(task string) func(u int) float32 {
 	if kindOf(task) != write {
 		return func(int) float32 { return 4 }
@@ -36,8 +36,8 @@ func (g golden) prepare(task string, o engine.CompileOptions) *engine.Executable
 	return r
 }
 
-// The heads' first outputs and the loss of each of 30 updates equal PyTorch's for
-// the same weights and batches.
+// TestCurvesEqualPyTorch: the heads' first outputs and the loss of each of 30 updates equal PyTorch's for the
+// same weights and batches.
 func TestCurvesEqualPyTorch(t *testing.T) {
 	for _, task := range []string{nameSentiment, nameQA, nameTranslation} {
 		t.Run(task, func(t *testing.T) {
@@ -61,12 +61,12 @@ func TestCurvesEqualPyTorch(t *testing.T) {
 	}
 }
 
-// The router's probabilities equal PyTorch's.
+// TestRouterEqualsPyTorch: the router's probabilities equal PyTorch's.
 func TestRouterEqualsPyTorch(t *testing.T) {
 	g := openGolden(t, "router")
 	c := goldenConfig(t, stageRouter)
 	r := armed(t, c, engine.CompileOptions{})
-	// The temperature is not trained here, so it is in the golden next to them.
+	// The temperature is not trained here, so the golden has it together with the weights.
 	l := loader{c, "", nil, func(string, ...any) {}, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestRouterEqualsPyTorch(t *testing.T) {
 	}
 }
 
-// Recomputation changes no bit of the losses; bf16 stays close.
+// TestPassesKeepTheCurve: recomputation changes no bit of the losses, and bf16 stays close.
 func TestPassesKeepTheCurve(t *testing.T) {
 	for _, task := range []string{nameSentiment, nameTranslation} {
 		g := openGolden(t, task)
@@ -107,7 +107,7 @@ func TestPassesKeepTheCurve(t *testing.T) {
 	}
 }
 
-// An update in two micro-batches is that of one of twice the rows.
+// TestAccumulation: an update in two micro-batches equals one with a micro-batch of twice the rows.
 func TestAccumulation(t *testing.T) {
 	g := openGolden(t, nameSentiment)
 	want := g.losses(g.prepare(nameSentiment, engine.CompileOptions{}), 10, g.goldenWeight(nameSentiment))

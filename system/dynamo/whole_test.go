@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/config"
 )
 
-// A small file that unpacks to a large one is refused with the key that allows
-// more; one of just the size is not.
+// TestWholeFilesAreBounded: a small file that decompresses to a large one is rejected with the key that
+// allows more, and one of exactly the limit is not.
 func TestWholeFilesAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.gz")
 	var packed bytes.Buffer

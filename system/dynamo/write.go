@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/inference"
 )
 
-// class is the answer of two logits.
+// class returns the answer for two logits.
 func class(y []float32) answer {
 	p := 1 / (1 + math.Exp(float64(y[0])-float64(y[1])))
 	if p > .5 {
@@ -18,8 +18,7 @@ func class(y []float32) answer {
 	return answer{Label: 0, Share: 1 - p}
 }
 
-// write writes a text for each group of as many rows as there are beams, whose
-// states a read has remembered.
+// write generates a text for each group of beams rows, whose states a read has stored in the cache.
 func (p *taskPredictor) write(ctx context.Context, name string, rows, beams int) (out []string, err error) {
 	defer token.Catch(&err)
 	found, err := p.search(name, rows/beams, beams).Find(ctx)
@@ -33,7 +32,7 @@ func (p *taskPredictor) write(ctx context.Context, name string, rows, beams int)
 	return out, nil
 }
 
-// search finds n texts on the cache.
+// search returns the beam search for n texts, using the cache.
 func (p *taskPredictor) search(name string, n, beams int) *inference.BeamSearch {
 	return &inference.BeamSearch{
 		Texts: n, Beams: beams, Longest: taskOf(p.config, name).Target, First: p.tok.first, Last: p.tok.last,
@@ -48,8 +47,7 @@ func (p *taskPredictor) search(name string, n, beams int) *inference.BeamSearch 
 	}
 }
 
-// step runs the decoder on a token of every row, at a position, and gives the
-// logits [rows, V].
+// step runs the decoder on a token of every row, at a position, and returns the logits [rows, V].
 func (p *taskPredictor) step(name string, tokens []int32, position int) (logits []float32, vocab int, err error) {
 	token, place, known := p.ints(inputToken), p.ints(inputAt), p.ints(inputKnown)
 	for i := range token {

@@ -87,7 +87,7 @@ type Change struct {
 type Phase struct {
 	// Name is the name of its folder, and Title describes it.
 	Name, Title string
-	// Settings turn the configuration of the whole training into that of the phase.
+	// Settings turn the configuration of the whole training into the phase's.
 	Settings []config.Override
 	// HeldOut is the number of held-out examples, if the configuration determines it, and otherwise 0.
 	HeldOut int
@@ -209,9 +209,9 @@ type Run struct {
 	// Evaluator measures on the held-out data; nil if nothing is held out.
 	Evaluator train.Evaluator
 	Monitor   train.Metric
-	// Report writes the results of a loaded program, whose weights are those of the checkpoint of an update,
-	// to the folder dir: charts, tables and what prediction needs. It is called at the end of a run, with the
-	// best weights and the run directory, and by `eval` with another folder. nil if there is no report.
+	// Report writes the results of a loaded program, which has the weights of an update, to the folder dir:
+	// charts, tables and what prediction needs. It is called at the end of a run, with the best weights and the
+	// run directory, and by `eval` with another folder. nil if there is no report.
 	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
 	// ReportPasses is the work of Report relative to an evaluation, whatever training.eval_batches is; 0
 	// means as much as an evaluation.

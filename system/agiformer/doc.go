@@ -3,8 +3,8 @@
 //
 // Its guarantees:
 //
-//   - No token sees a later one, nor another sample of its batch, whatever the experts: a change of a byte changes
-//     no bit of any output before it.
+//   - No token sees a later one, nor another sample of its batch, whatever the experts: a change of a byte
+//     changes no bit of any output before it.
 //   - Experts process only the tokens that are sent to them.
 //   - The gradient reaches every weight, including those of the memory's writer, the router and the heads of
 //     introspection.

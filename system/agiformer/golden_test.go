@@ -257,7 +257,7 @@ func TestGradientsEqualPyTorch(t *testing.T) {
 			sum += float64(v) * float64(v)
 		}
 		want := float64(g.f32(t, "gradient_norm."+s.Name)[0])
-		// The balance loss is a product of means, so that of two halves differs from that of the whole.
+		// The balance loss is a product of means, so two halves give another loss than the whole.
 		tolerance := 1e-3
 		if d := math.Abs(math.Sqrt(sum) - want); d > tolerance*want+2e-4 {
 			t.Errorf("%s: gradient norm %v, PyTorch has %v", s.Name, math.Sqrt(sum), want)

@@ -19,7 +19,7 @@ type Senses struct {
 	// trained with the rest. Frozen weights do not change.
 	Folder string
 	Frozen bool
-	// Samples is the maximum length of a sound, in samples, and Frames that of a video.
+	// Samples is the maximum number of samples of a sound, and Frames of frames of a video.
 	Samples, Frames int
 }
 

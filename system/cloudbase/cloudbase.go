@@ -3,15 +3,15 @@
 //
 // Its guarantees:
 //
-//   - Splits are by flight: no flight is on two sides, and what is fitted (the scales of angles and heights) is
-//     fitted on the training flights alone. The scales are states of the program, so checkpoints contain them,
-//     and evaluation and prediction use them.
+//   - Splits are by flight: no flight is on two sides, and what is fitted (the scales of angles and heights)
+//     is fitted on the training flights alone. The scales are states of the program, so checkpoints contain
+//     them, and evaluation and prediction use them.
 //   - A window of frames never extends over the end of a flight or a gap in time.
-//   - Augmentation of an example depends only on the seed, the epoch and the example, and is computed in floating
-//     point.
+//   - Augmentation of an example depends only on the seed, the epoch and the example, and is computed in
+//     floating point.
 //   - Running statistics move once per update, whatever is recomputed.
-//   - The monitored metric is shown next to the value reached by predicting the mean of the training flights, and
-//     a model that predicts almost a constant is called collapsed.
+//   - The monitored metric is shown next to the value reached by predicting the mean of the training
+//     flights, and a model that predicts almost a constant is called collapsed.
 package cloudbase
 
 import (

@@ -15,7 +15,8 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// The goldens come from tools/goldens/cloudbase.py: networks written plainly in PyTorch, in float64.
+// goldenRows, goldenBatches and goldenUpdates describe the goldens, which tools/goldens/cloudbase.py makes
+// with networks written plainly in PyTorch, in float64.
 const goldenRows, goldenBatches, goldenUpdates = 8, 3, 30
 
 // golden is a network of the script and its file.

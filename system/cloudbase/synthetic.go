@@ -10,11 +10,12 @@ import (
 // straight and level. Its camera looks down on a broken layer of cloud at the height to be predicted, on the
 // layer's shadows, and on the surface below.
 //
-//   - Parallax: the nearer the layer, the faster it passes by: Speed*Interval/(Altitude-base) in units of the
-//     image's tangent, while the surface always moves by Speed*Interval/Altitude.
+//   - Parallax: the nearer the layer, the faster it passes by: Speed*Interval/(Altitude-base) in units of
+//     the image's tangent, while the surface always moves by Speed*Interval/Altitude.
 //   - Size: the same cells look larger on a higher layer.
 //   - Shadows are base*tan(zenith angle) away from the clouds, opposite the sun.
-//   - Light: the brightness follows the cosine of the zenith angle, and slopes that face the sun are brighter.
+//   - Light: the brightness follows the cosine of the zenith angle, and slopes that face the sun are
+//     brighter.
 //   - Noise: in each pixel, and in a gain and an offset that differ from flight to flight.
 //
 // This is not radiative transfer: the layer is flat and thin, so its base is what is seen from above, and a

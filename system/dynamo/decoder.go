@@ -127,7 +127,8 @@ func (d decoder) encoderAttention(b *graph.Builder, h *graph.Value, s source) *g
 	return d.linear(b, "output", b.Attention(op, q, k, v, s.lens), d.d)
 }
 
-// These are the states of the cache for a block's keys and values of the encoder's states.
+// sourceKeys and sourceValues are the states of the cache for a block's keys and values of the encoder's
+// states.
 const sourceKeys, sourceValues = "key_cache", "value_cache"
 
 // read returns the keys and values of the encoder's states. Call it in the scope of the attention over them.

@@ -7,12 +7,12 @@
 //
 // Its guarantees:
 //
-//   - The encoder is frozen. From phase 1 on none of its bits changes, it has no gradients and no moments, and it
-//     is in no checkpoint except its own.
-//   - An adapter is applied where it is configured, and an exported encoder with the adapter merged computes the
-//     same.
-//   - The span of an answer is that of its characters. An answer that is cut off with the end of its text is counted
-//     and not trained on.
+//   - The encoder is frozen. From phase 1 on none of its bits changes, it has no gradients and no moments,
+//     and it is in no checkpoint except its own.
+//   - An adapter is applied where it is configured, and an exported encoder with the adapter merged computes
+//     the same.
+//   - The span of an answer is that of its characters. An answer that is cut off with the end of its text is
+//     counted and not trained on.
 //   - A decoder sees only what it generated before, and generates as it was trained.
 //   - A phase starts only if the previous ones are done and good enough.
 package dynamo

@@ -121,7 +121,7 @@ func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (predictio
 	return s, nil
 }
 
-// figures returns the metrics of a pass, and those of the router if the stage has one.
+// figures returns the metrics of a pass, including the metrics of the router if the stage has one.
 func (j *job) figures(parts []predictions) (map[string]float64, *routerMetrics) {
 	byTask := make([]*headMetrics, len(j.held))
 	for i, t := range j.held {

@@ -290,7 +290,7 @@ func testPredictor(t *testing.T, c *config.Config, tasks []string, mixes bool) *
 }
 
 // TestWritingOnMemory: generating token by token with the cache gives the logits of the whole text at once.
-// The score of a beam is that of its text, however often rows of the cache moved.
+// A beam has the score of its text, however often rows of the cache moved.
 func TestWritingOnMemory(t *testing.T) {
 	for _, beams := range []int{1, 2, 5} {
 		c := load(t, small, "--tasks.translation.beams", fmt.Sprint(beams))
@@ -344,7 +344,7 @@ func TestWritingOnMemory(t *testing.T) {
 	}
 }
 
-// TestStraightThrough: with Gumbel one adapter is drawn, and the gradient is that of the softmax.
+// TestStraightThrough: with Gumbel one adapter is drawn, with the gradient of the softmax.
 func TestStraightThrough(t *testing.T) {
 	gradient := func(gumbel bool, scores, noise []float32) (gates, d []float32) {
 		rt := router{Router: Router{Gumbel: gumbel}, tasks: 3}

@@ -210,9 +210,9 @@ func (r readiness) router() error {
 // result is the content of result.json, which a finished phase passes to later ones.
 type result struct {
 	Stage string `json:"stage"`
-	// Update is that of the checkpoint to use.
+	// Update is the update of the checkpoint to use.
 	Update int64 `json:"update"`
-	// Value is that of the metric Goal, and Gain how much better it is than the best baseline.
+	// Value is the value of the metric Goal, and Gain how much better it is than the best baseline.
 	Goal    string             `json:"goal"`
 	Value   float64            `json:"value"`
 	Gain    float64            `json:"gain"`

@@ -56,7 +56,7 @@ func (r router) temperature(b *graph.Builder) *graph.Value {
 
 // gates returns the weight of each task's adapter for a row, [B, n], given its scores: their softmax or, with
 // Gumbel, a single adapter, which is drawn in training (Jang et al. 2017) and the most likely one in
-// evaluations. The gradient of the draw is that of the softmax (straight-through).
+// evaluations. The draw has the gradient of the softmax (straight-through).
 func (r router) gates(b *graph.Builder, scores *graph.Value, tag string, train bool) *graph.Value {
 	if !r.Gumbel {
 		return b.Softmax(scores)
@@ -67,7 +67,7 @@ func (r router) gates(b *graph.Builder, scores *graph.Value, tag string, train b
 	}
 	p := b.Softmax(scores)
 	hard := b.Apply(graph.FnEqual, p, b.MaxKeep(p, -1))
-	// No gradient flows through the equality or the floor, so the gradient is that of the last p alone, while
+	// No gradient flows through the equality or the floor, so the gradient comes from the last p alone, while
 	// its value and the floor's cancel to 2^-24.
 	const fine = 1 << 24
 	known := b.MulC(b.Apply(graph.FnFloor, b.MulC(p, fine)), 1.0/fine)

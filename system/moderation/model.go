@@ -130,7 +130,7 @@ func describeAs(c *config.Config, base system.BaseWeights) (*system.Model, error
 	lengths := map[string]int{}
 	var variants []string
 	for _, l := range buckets(c) {
-		// The longest comes first, because a plan's time is that of the first.
+		// The longest comes first, because a plan estimates the time of the first.
 		variants = append([]string{variant(l)}, variants...)
 		lengths[variant(l)] = l
 	}

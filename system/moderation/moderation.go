@@ -6,8 +6,8 @@
 //
 //   - Everything is fitted on the right split: class weights on the training texts, the threshold and the
 //     temperature on the validation texts. The test texts are only reported on.
-//   - A text that is in two splits is found, reported, and (unless data.duplicates says otherwise) not trained
-//     on.
+//   - A text that is in two splits is found, reported, and (unless data.duplicates says otherwise) not
+//     trained on.
 //   - A text gets the same logits whatever it is batched with and however far it is padded.
 //   - The loss is the weighted mean over the whole update, so accumulation, length buckets and half-filled
 //     micro-batches do not change it.

@@ -17,7 +17,7 @@ import (
 //	POST /moderate        {"text": "...", "threshold": 0.7}     -> answer
 //	POST /moderate/batch  {"texts": ["..."], "threshold": 0.7}  -> {"results": [answer], "latency_ms": ...}
 //
-// The threshold is optional and defaults to that of the run. Errors are {"error": "..."}. Concurrent requests
+// The threshold is optional and defaults to the run's. Errors are {"error": "..."}. Concurrent requests
 // are computed together.
 type service struct {
 	k     *Classifier

@@ -6,13 +6,13 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// adafactor has launches of its own for each weight: the sums of tiles, the means, the
-// size of the step, the step.
+// adafactor appends one weight's launches: the sums of tiles, the means, the size of the step, and the step
+// itself.
 func (l *lowering) adafactor(n *graph.Node, op graph.Adafactor) {
-	const tileRows, tileColumns, most = 64, 128, 65535 // of kernels/optimizer.cu; blocks along z
+	const tileRows, tileColumns, most = 64, 128, 65535 // as in kernels/optimizer.cu; most blocks along z
 	batch, rows, columns := op.Matrices(n.In[0].Shape())
 	grid := [3]int{ceil(columns, tileColumns), ceil(rows, tileRows), min(batch, most)}
-	if grid[0]*grid[1] == 1 { // many small ones, of convolutions: sixteen a block
+	if grid[0]*grid[1] == 1 { // many small matrices, as in convolutions: sixteen a block
 		grid[2] = min(ceil(batch, 16), most)
 	}
 	tiles := grid[0] * grid[1] * grid[2]
@@ -34,7 +34,7 @@ func (l *lowering) adafactor(n *graph.Node, op graph.Adafactor) {
 	rowSums, columnSums := l.take(4*int64(batch)*int64(rows)*int64(grid[0])), l.take(4*int64(batch)*int64(grid[1])*int64(columns))
 	squares, norm := l.take(8*int64(tiles)), l.take(4)
 
-	// What goes over tiles: rows of 128 columns, of which each warp has eight.
+	// tiled counts the work of a kernel that goes over tiles: rows of 128 columns, eight to each warp.
 	tiled := func(x *launch) {
 		x.does("block", tiles).does("row", batch*rows*grid[0]).does("line", batch*rows*warps(columns))
 	}

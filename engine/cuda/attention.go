@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// attentionCall is an attention as its kernels take it.
+// attentionCall is an attention operation as its kernels take it.
 type attentionCall struct {
 	op               graph.Attention
 	d                graph.DType
@@ -17,8 +17,8 @@ type attentionCall struct {
 	lens, segs, run  *address // nil where not enabled
 }
 
-// attentionTile is how many queries and keys a block works on at a time,
-// attentionColumns how many elements of its results it has.
+// attentionTile is how many queries and keys a block works on at a time, attentionColumns how many elements
+// of each result it computes.
 const (
 	attentionTile    = 64
 	attentionColumns = 128
@@ -49,7 +49,7 @@ func (l *lowering) attentionCall(op graph.Attention, in []*graph.Value) *attenti
 	return a
 }
 
-// parts are where q, k and v, or their gradients, begin in the operands.
+// parts gives the addresses of q, k and v, or of their gradients, in the operands.
 func (a *attentionCall) parts(at []address) [3]address {
 	size := int64(a.k) * a.d.Size()
 	switch a.op.Layout {
@@ -62,7 +62,7 @@ func (a *attentionCall) parts(at []address) [3]address {
 	return [3]address{at[0], at[1], at[2]}
 }
 
-// in is a value in a format: itself, or a copy in the workspace.
+// in gives the address of a value in a format: the value itself, or a copy in the workspace.
 func (l *lowering) in(d graph.DType, v *graph.Value) address {
 	if v.DType() == d {
 		return l.at(v)
@@ -73,14 +73,14 @@ func (l *lowering) in(d graph.DType, v *graph.Value) address {
 	return at
 }
 
-// attentionFormats are the kernels' numbers of formats.
+// attentionFormats lists the formats; the kernels know a format by its index here.
 var attentionFormats = []graph.DType{graph.F32, graph.F16, graph.BF16}
 
-// heads is the number of heads of all rows, groups that of keys and values.
+// heads is the number of query heads over the whole batch, groups the number of heads of keys and values.
 func (a *attentionCall) heads() int  { return a.batch * a.op.Heads }
 func (a *attentionCall) groups() int { return a.batch * a.op.Groups() }
 
-// describe appends the kernels' struct Attention.
+// describe appends the parameters that make up the kernels' struct Attention.
 func (a *attentionCall) describe(p *params) *params {
 	op := a.op
 	row, keyRow, head := op.Heads*a.k, op.Groups()*a.k, a.k
@@ -109,14 +109,12 @@ func (a *attentionCall) describe(p *params) *params {
 	return p
 }
 
-// mmaSizes are the head sizes that there are kernels on tensor cores for; others take
-// the next larger.
+// mmaSizes are the head sizes for which there are kernels on tensor cores; other sizes take the next larger.
 var mmaSizes = []int{16, 32, 64, 80, 96, 128}
 
-// attentionKernel is the kernel for one part of an attention. Tensor cores take 16-bit formats
-// that the target multiplies, heads of up to 128 elements, a multiple of 8, and a
-// positive scale, under which the largest product is the largest score. Everything
-// else is computed in float.
+// attentionKernel is the kernel for one part of an attention. Tensor cores take 16-bit formats that the
+// target multiplies, heads of up to 128 elements, a multiple of 8, and a positive scale, under which the
+// largest product is the largest score. Everything else is computed in float32.
 func (l *lowering) attentionKernel(part string, a *attentionCall) string {
 	i, _ := slices.BinarySearch(mmaSizes, a.k)
 	if a.d == graph.F32 || a.d == graph.BF16 && l.target < 80 || i == len(mmaSizes) || a.k%8 != 0 || a.op.Scale <= 0 {
@@ -125,10 +123,9 @@ func (l *lowering) attentionKernel(part string, a *attentionCall) string {
 	return fmt.Sprintf("%s_%v_%d", part, a.d, mmaSizes[i])
 }
 
-// runTiles launches the kernel for one part with a block for each tile of n queries or
-// keys of each of so many heads.
+// runTiles launches the kernel for one part, with a block for each tile of n queries or keys of each head.
 //
-// moved is its traffic, products how many matmuls it has for a pair of tiles.
+// moved is its traffic, products the number of matmuls for a pair of tiles.
 func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products int, moved int64, p *params) {
 	kernel := l.attentionKernel(part, a)
 	grid := [3]int{ceil(n, attentionTile) * heads, 1, 1}
@@ -138,8 +135,8 @@ func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products in
 	x := l.runGrid(kernel, grid, 128, a.describe(p))
 	x.does("tile", grid[0]*grid[1]).moves(moved)
 
-	// Pairs of a tile of queries and one of keys that see each other, and those of them in which
-	// not all do. Lengths and segments are not known here: as if all were long, of one segment.
+	// Pairs of a query tile and a key tile that see each other, and how many of them need a mask. Lengths and
+	// segments are not known here, so all rows count as full length and one segment.
 	queries, keys := ceil(a.tq, attentionTile), ceil(a.tk, attentionTile)
 	pairs, masked := queries*keys, 0
 	switch {
@@ -166,13 +163,13 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	a := l.attentionCall(op, n.In)
 	o, lse := l.at(n.Out[0]), l.at(n.Out[1])
 	p := new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(o).ptr(lse)
-	// What kernels for a few queries, a block each, are made for: generation.
+	// Kernels with a block for each query, made for generation, handle only a few queries.
 	const fewQueries, largestHead = 4, 512
 	if a.tq > fewQueries || a.k > largestHead || op.Drop > 0 {
 		l.runTiles("attention", a, a.tq, a.heads(), 2, traffic(n.In[:op.Arity()]...)+traffic(n.Out[0]), p)
 		return
 	}
-	// As many parts of the keys as give a card 512 blocks, of 128 keys or more.
+	// Split the keys so that the card gets about 512 blocks, of 128 keys or more each.
 	queries := a.heads() * a.tq
 	parts := min(ceil(512, queries), ceil(a.tk, 128))
 	per := ceil(ceil(a.tk, parts), 128) * 128
@@ -188,7 +185,7 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 		does("block", queries).does("part", queries*parts).does("line", queries*parts*warps(a.k))
 }
 
-// few is what the kernel for a few queries does where they see all keys.
+// few counts the work of the kernel for a few queries as if each query saw all keys.
 func (a *attentionCall) few(x *launch) {
 	keys := a.heads() * a.tq * a.tk
 	x.does("block", int(x.grid[0]*x.grid[1])).does("key", keys).does("line "+a.d.String(), keys*warps(a.k)).moves(2 * int64(a.groups()) * int64(a.tk) * int64(a.k) * a.d.Size())

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Attention has no bank conflicts in shared memory, in float and on tensor cores with
-// every head size that there are kernels for.
+// Attention has no bank conflicts in shared memory, in float32 or on tensor cores, with every head size that
+// has kernels.
 func TestAttentionHasNoBankConflicts(t *testing.T) {
 	for _, card := range []driver.Card{fakegpu.T4, fakegpu.A10} {
 		types := []graph.Type{graph.T(graph.F32, 1, 100, 72)}

@@ -1,12 +1,10 @@
-// Package cuda runs programs on NVIDIA cards of compute capability 7.5 and up,
-// through the driver alone: kernels are PTX (package kernels), made beforehand by
-// clang, or here for the loops that a program was fused into.
+// Package cuda runs programs on NVIDIA cards of compute capability 7.5 and up, through the driver alone:
+// kernels are PTX (package kernels), compiled beforehand by clang, or generated here for fused loops.
 //
-// Everything a run needs is reserved when a program is loaded: one piece of the
-// card's memory for the arena and the kernels' workspace, page-locked mirrors of
-// inputs and outputs on the host. Each function is captured once for each slot of
-// inputs and replayed as a whole. No sum depends on timing, so runs repeat bit
-// for bit on one kind of card.
+// Everything a run needs is reserved when a program is loaded: one block of the card's memory for the arena
+// and the kernels' workspace, and page-locked mirrors of inputs and outputs on the host. Each function is
+// captured once for each input slot and replayed as a whole. No sum depends on timing, so runs repeat bit for
+// bit on one kind of card.
 package cuda
 
 import (
@@ -18,14 +16,14 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/kernels"
 )
 
-// Backend is a card as a device.
+// Backend is a card as a compute device.
 type Backend struct {
 	ctx     driver.Context
 	target  int
 	library *library // nil: snug's kernels compute all products
 }
 
-// Supports reports, by an error that says why not, whether there are kernels for a card.
+// Supports returns nil if there are kernels for a card, or an error that says why not.
 func Supports(card driver.Card) error {
 	if kernels.Target(card.Capability()) == 0 {
 		return fmt.Errorf("%s has compute capability %d.%d; snug has kernels from 7.5 up (Turing: T4, RTX 20 and later)", card.Name, card.Major, card.Minor)
@@ -33,7 +31,7 @@ func Supports(card driver.Card) error {
 	return nil
 }
 
-// New makes a device of an opened card.
+// New makes a backend of an opened card.
 func New(ctx driver.Context) (*Backend, error) {
 	if err := Supports(ctx.Card()); err != nil {
 		return nil, err
@@ -56,13 +54,13 @@ func (b *Backend) Traits() engine.Traits { return engine.CUDA }
 // Card describes the card.
 func (b *Backend) Card() driver.Card { return b.ctx.Card() }
 
-// CUDA is the version of CUDA that the driver supports.
+// CUDA is the version of CUDA that the driver supports, as text.
 func (b *Backend) CUDA() string {
 	v := b.ctx.Driver().Version()
 	return fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10)
 }
 
-// Memory is what is free on the card now, and all there is, in bytes.
+// Memory returns the card's free and total memory in bytes.
 func (b *Backend) Memory() (free, total int64, err error) { return b.ctx.Memory() }
 
 // Close releases the card.
@@ -73,8 +71,8 @@ func (b *Backend) Workspace(p *engine.Program) (int64, error) {
 	return Workspace(p, b.ctx.Card().Capability(), b.ctx.Card().SMs)
 }
 
-// Workspace is what a program's kernels need next to the arena on a card of a
-// compute capability, such as 75, and a number of multiprocessors.
+// Workspace is how many bytes a program's kernels need besides the arena on a card with a compute capability,
+// such as 75, and a number of multiprocessors.
 func Workspace(p *engine.Program, capability, sms int) (int64, error) {
 	target := kernels.Target(capability)
 	if target == 0 {
@@ -100,14 +98,13 @@ func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
 	return x, nil
 }
 
-// Lost reports whether err means that the card is lost: this process can run
-// nothing further on it.
+// Lost reports whether err means that the card is lost: this process can run nothing more on it.
 func Lost(err error) bool {
 	var e *driver.Error
 	return errors.As(err, &e) && e.Code.Sticky()
 }
 
-// closing returns err after freeing what a failed load has reserved.
+// closing frees what a failed load has reserved and returns err.
 func closing(err error, x *image) error {
 	if e := x.Close(); e != nil && !Lost(err) {
 		return fmt.Errorf("%w; then freeing what was reserved: %w", err, e)
@@ -115,8 +112,8 @@ func closing(err error, x *image) error {
 	return err
 }
 
-// PTX is the text that a card of a capability and so many multiprocessors gets for
-// a program: one module of the kernels that the program launches.
+// PTX is the text that a program is assembled from on a card with a compute capability and a number of
+// multiprocessors: one module of the kernels that the program launches.
 func PTX(p *engine.Program, capability, sms int) (string, error) {
 	c, err := compile(p, kernels.Target(capability), sms, false)
 	if err != nil {

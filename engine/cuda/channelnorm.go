@@ -2,8 +2,8 @@ package cuda
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// channels is a tensor as the norms of channels view it: [outer, rows, channels],
-// with statistics of wide channels each.
+// channels is a tensor as norms over channels view it: [outer, rows, channels], with one set of statistics
+// for every `wide` channels.
 type channels struct{ outer, rows, channels, wide, parts, size int }
 
 func channelsOf(op graph.ChannelNorm, s graph.Shape) channels {
@@ -12,7 +12,7 @@ func channelsOf(op graph.ChannelNorm, s graph.Shape) channels {
 		c.outer = s[0]
 		c.rows, c.wide = s.Rows()/s[0], c.channels/op.Groups
 	}
-	const most = 256 // rows of a part: 32 of a thread
+	const most = 256 // rows of a part: 32 a thread
 	c.parts = ceil(c.rows, most)
 	c.size = ceil(c.rows, c.parts)
 	c.parts = ceil(c.rows, c.size)
@@ -22,12 +22,12 @@ func channelsOf(op graph.ChannelNorm, s graph.Shape) channels {
 func (c channels) stats() int  { return c.outer * c.channels / c.wide }
 func (c channels) blocks() int { return c.outer * c.parts * ceil(c.channels, 32) }
 
-// work is what a kernel that goes over the tensor does.
+// work counts the work of a kernel that goes over the tensor.
 func (c channels) work(x *launch) {
 	x.does("block", c.blocks()).does("line", c.outer*c.rows*warps(c.channels)).overRows()
 }
 
-// partial is the size of a float for each channel of each part.
+// partial is the size in bytes of a float32 for each channel of each part.
 func (c channels) partial() int64 {
 	return 4 * int64(c.outer) * int64(c.parts) * int64(c.channels)
 }
@@ -59,7 +59,7 @@ func (l *lowering) channelNormGrad(n *graph.Node, op graph.ChannelNorm) {
 	c := channelsOf(op, x.Shape())
 	formats, dy := l.gradFormats(x, n.In[0])
 
-	// Sums over the rows of the parts, then over those of outer, then over outer.
+	// Sum over the rows of each part, then over the parts of each outer index, then over outer.
 	rows := [2]address{dbeta, dgamma} // [outer, channels]
 	if c.outer > 1 {
 		rows[0], rows[1] = l.take(c.partial()/int64(c.parts)), l.take(c.partial()/int64(c.parts))

@@ -17,15 +17,15 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// Choices are what computes each product of a program: snug's kernels or an algorithm
-// of cuBLASLt. Which is faster is measured, so that two measurements may differ, and
-// the sums with them: what was chosen is kept, and goes into checkpoints.
+// Choices record what computes each product of a program: snug's kernels or an algorithm of cuBLASLt. The
+// choice is measured, so two measurements may choose differently and give different sums: therefore choices
+// are kept, and stored in checkpoints.
 type Choices struct {
 	Maker    Maker    `json:"maker"`
-	Products []Choice `json:"products"` // by their names
+	Products []Choice `json:"products"` // sorted by name
 }
 
-// Maker is what measurements and algorithms belong to.
+// Maker is what measurements and algorithms are valid for.
 type Maker struct {
 	Card       string `json:"card"`
 	Capability int    `json:"capability"`
@@ -34,14 +34,14 @@ type Maker struct {
 	Library string `json:"library"`
 }
 
-// Choice is what computes a product.
+// Choice says what computes a product.
 type Choice struct {
 	Product string `json:"product"`
-	// Algorithm is cuBLASLt's, Workspace what it needs in bytes; nil: snug's kernels
-	// compute the product.
+	// Algorithm is cuBLASLt's algorithm, Workspace the bytes that it needs; nil: snug's kernels compute the
+	// product.
 	Algorithm []byte `json:"algorithm,omitempty"`
 	Workspace int64  `json:"workspace,omitempty"`
-	// Ours and Library are the times that were measured, in microseconds; 0: it was not.
+	// Ours and Library are the measured times in microseconds; 0: not measured.
 	Ours    float64 `json:"snug_us,omitempty"`
 	Library float64 `json:"cublaslt_us,omitempty"`
 }
@@ -65,7 +65,7 @@ func ParseChoices(text []byte) (*Choices, error) {
 	return c, nil
 }
 
-// JSON is the choices as a file.
+// JSON encodes the choices as a file.
 func (c *Choices) JSON() []byte {
 	text, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Choices) JSON() []byte {
 	return append(text, '\n')
 }
 
-// byLibrary are the products that cuBLASLt computes.
+// byLibrary is the number of products that cuBLASLt computes.
 func (c *Choices) byLibrary() (n int) {
 	for _, p := range c.Products {
 		if len(p.Algorithm) > 0 {
@@ -84,8 +84,8 @@ func (c *Choices) byLibrary() (n int) {
 	return n
 }
 
-// String is how many products cuBLASLt computes, with a hash of the algorithms;
-// empty where it computes none. The times are not part of it.
+// String says how many products cuBLASLt computes, with a hash of the algorithms; it is empty where cuBLASLt
+// computes none. Times are not part of it.
 func (c *Choices) String() string {
 	n := c.byLibrary()
 	if n == 0 {
@@ -98,7 +98,7 @@ func (c *Choices) String() string {
 	return fmt.Sprintf("%d of %d shapes of matmuls by cuBLASLt %s (%s)", n, len(c.Products), c.Maker.Library, hex.EncodeToString(h.Sum(nil)[:4]))
 }
 
-// known are choices by product.
+// known maps products to choices.
 type known map[string]Choice
 
 func (k known) choices(m Maker) *Choices {
@@ -117,11 +117,11 @@ func (c *Choices) known() known {
 	return k
 }
 
-// kept is a file of the user's cache folder with the choices that were measured for a
-// maker with one driver and one version of snug's kernels; empty: nothing is kept.
+// kept is a file in the user's cache folder with the choices measured for a maker with one driver and one
+// version of snug's kernels; empty: nothing is kept.
 type kept string
 
-// keptIn is the file in a folder; kernels identifies the version of snug's kernels.
+// keptIn names the file in a folder; kernels identifies the version of snug's kernels.
 func keptIn(folder string, m Maker, driver int, kernels string) kept {
 	if folder == "" {
 		return ""
@@ -130,7 +130,7 @@ func keptIn(folder string, m Maker, driver int, kernels string) kept {
 	return kept(filepath.Join(folder, "matmuls-"+hex.EncodeToString(h[:8])+".json"))
 }
 
-// read gives what is kept; a file that is damaged, or another maker's, counts as empty.
+// read returns the stored choices; a file that is damaged, or for another maker, counts as empty.
 func (k kept) read(m Maker) known {
 	if k == "" {
 		return known{}
@@ -146,8 +146,7 @@ func (k kept) read(m Maker) known {
 	return c.known()
 }
 
-// add keeps choices next to those of the file. Where that is impossible they are
-// measured again next time.
+// add merges choices into the file. Where that fails they are measured again next time.
 func (k kept) add(m Maker, now known) {
 	if k == "" {
 		return
@@ -159,7 +158,7 @@ func (k kept) add(m Maker, now known) {
 	}
 }
 
-// describe is one choice for people.
+// describe formats one choice for people.
 func (c Choice) describe() string {
 	by := "snug's kernels"
 	if len(c.Algorithm) > 0 {
@@ -175,7 +174,7 @@ func (c Choice) describe() string {
 	return fmt.Sprintf("%s: %s (snug %.1f µs, %s)", c.Product, by, c.Ours, other)
 }
 
-// Table is the choices for people, one a line.
+// Table formats the choices for people, one a line.
 func (c *Choices) Table() string {
 	lines := make([]string, len(c.Products))
 	for i, p := range c.Products {

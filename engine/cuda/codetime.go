@@ -8,17 +8,17 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/driver"
 )
 
-// CodeTime is what making a program's kernels ready takes, for bench/gpu.sh.
+// CodeTime is the cost of making a program's kernels ready, for bench/gpu.sh.
 type CodeTime struct {
 	Kernels int `json:"kernels"`
 	Bytes   int `json:"ptx_bytes"`
-	// Load is the time of the driver's calls that give kernels, in seconds: that of its
-	// assembler, or of finding what it has kept.
+	// Load is the time in seconds of the driver's calls that load kernels: to assemble them, or to find them
+	// in its cache.
 	Load float64               `json:"load_seconds"`
 	Use  map[string]driver.Use `json:"use"` // of each kernel
 }
 
-// TimeCode makes a program's kernels ready and lets go of them.
+// TimeCode makes a program's kernels ready and then unloads them.
 func (b *Backend) TimeCode(p *engine.Program) (t CodeTime, err error) {
 	c, err := compile(p, b.target, b.ctx.Card().SMs, false)
 	if err != nil {
@@ -36,7 +36,7 @@ func (b *Backend) TimeCode(p *engine.Program) (t CodeTime, err error) {
 	}
 	defer func() { err = errors.Join(err, m.Unload()) }()
 	functions := map[string]driver.Function{}
-	for _, name := range names { // a driver may put off what belongs to one
+	for _, name := range names { // a driver may put off work until a kernel is looked up
 		if functions[name], err = m.Function(name); err != nil {
 			return t, err
 		}

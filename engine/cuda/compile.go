@@ -13,23 +13,22 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// code is what a program becomes.
+// code is a compiled program.
 type code struct {
 	target int // of the PTX
-	sms    int // multiprocessors, by which work is cut
-	// sizesOnly means that nothing will be run: no kernel is written.
+	sms    int // multiprocessors, by which work is divided
+	// sizesOnly means that nothing will be run: no kernel text is generated.
 	sizesOnly bool
 	funcs     map[string][]launch
 	// generated is the PTX of kernels made for this program, by name.
 	generated map[string]string
-	// workspace is what the hungriest node needs next to the arena, in bytes.
+	// workspace is the most that any node needs besides the arena, in bytes.
 	workspace int64
-	used      int64 // the highest byte of the arena that a kernel is given
-	// tables are what kernels read that is known when the program is loaded.
+	used      int64 // the end of the highest range of the arena that a kernel is given
+	// tables hold data for kernels that is known when the program is loaded.
 	tables params
-	books  *address // in tables, of moments in 8 bits; nil: there are none yet
-	// products are those that cuBLASLt could compute, by their text, in the order in
-	// which they come.
+	books  *address // the 8-bit moments' codebooks in tables; nil: not there yet
+	// products are those that cuBLASLt could compute, by their text, in program order.
 	products []*replaced
 }
 
@@ -54,7 +53,7 @@ func compile(p *engine.Program, target, sms int, sizesOnly bool) (*code, error) 
 	return c, nil
 }
 
-// nodes appends the launches of nodes in a row.
+// nodes appends the launches of consecutive nodes.
 func (l *lowering) nodes(nodes []*graph.Node) error {
 	for _, n := range nodes {
 		if graph.IsView(n.Op) {
@@ -77,13 +76,12 @@ type lowering struct {
 	place    func(*graph.Value) (address, error)
 	launches []launch
 	n        *graph.Node // being lowered
-	scratch  int64       // workspace that it has taken so far
+	scratch  int64       // workspace that the node has taken so far
 	later    []func()    // the epilogue of its product
 	steps    *stepBatch  // nodes that wait for more of their kind
 }
 
-// lowerError is a panic's way out of deep helpers: an operation that a card has
-// no kernel for, say.
+// lowerError carries an error out of deep helpers by panic, as when a card has no kernel for an operation.
 type lowerError struct{ err error }
 
 func (l *lowering) fail(format string, args ...any) { panic(lowerError{fmt.Errorf(format, args...)}) }
@@ -121,7 +119,7 @@ func (l *lowering) take(bytes int64) address {
 	return a
 }
 
-// table keeps numbers and addresses for kernels to read.
+// table stores numbers and addresses for kernels to read.
 func (c *code) table(p *params) address {
 	c.tables.align(256)
 	at := len(c.tables.bytes)
@@ -132,17 +130,17 @@ func (c *code) table(p *params) address {
 	return address{tables, int64(at)}
 }
 
-// outside is what the program needs next to the arena, in bytes.
+// outside is what the program needs besides the arena, in bytes.
 func (c *code) outside() int64 { return c.workspace + ceil(int64(len(c.tables.bytes)), 256)*256 }
 
-// run appends a launch of a kernel with threads in blocks of one dimension.
+// run appends a launch of a kernel with one-dimensional blocks and grid.
 func (l *lowering) run(kernel string, blocks, threads int, p *params) *launch {
 	return l.runGrid(kernel, [3]int{blocks, 1, 1}, threads, p)
 }
 
-// runGrid is run with a grid of three dimensions. What it returns is good until the next launch.
+// runGrid is run with a three-dimensional grid. The pointer that it returns is valid until the next launch.
 func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) *launch {
-	// The limits of every capability.
+	// These limits hold for every capability.
 	if grid[0] < 1 || grid[0] > 1<<31-1 || grid[1] < 1 || grid[1] > 65535 || grid[2] < 1 || grid[2] > 65535 {
 		l.fail("kernel %s would run on a grid of %v blocks, which no card allows", kernel, grid)
 	}
@@ -153,9 +151,8 @@ func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) *
 	return &l.launches[len(l.launches)-1]
 }
 
-// generate adds a kernel to the program's own. text makes what follows its name,
-// from the parameters on; equal ones are one kernel. Where only sizes are asked for
-// there is no kernel.
+// generate adds a generated kernel to the program. text makes what follows its name, from the parameters on;
+// equal texts share one kernel. Where only sizes are asked for, no kernel is made.
 func (l *lowering) generate(kind string, text func() (string, error)) (name string) {
 	if l.sizesOnly {
 		return kind
@@ -172,7 +169,7 @@ func (l *lowering) generate(kind string, text func() (string, error)) (name stri
 	return name
 }
 
-// names are the kernels that the program launches, sorted.
+// names lists the kernels that the program launches, sorted.
 func (c *code) names() []string {
 	used := map[string]bool{}
 	for _, launches := range c.funcs {
@@ -185,8 +182,8 @@ func (c *code) names() []string {
 	return slices.Sorted(maps.Keys(used))
 }
 
-// module is the text of kernels, generated ones and others: what a card has to
-// assemble follows the program.
+// module is the PTX of the named kernels, generated or not, so that a card assembles only what the program
+// uses.
 func (c *code) module(names []string) (string, error) {
 	var w strings.Builder
 	fmt.Fprintf(&w, ".version 7.0\n.target sm_%d\n.address_size 64\n\n", c.target)

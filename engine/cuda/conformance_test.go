@@ -14,16 +14,15 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// number is the card of this machine that the tests use instead of interpreted
-// ones; negative: none. bench/gpu.sh sets it.
+// number is the card of this machine that the tests use instead of interpreted ones; negative: none.
+// bench/gpu.sh sets it.
 var number = flag.Int("card", -1, "the number of the card to use, instead of the interpreter of its kernels")
 
-// part is which cases are checked: on a card several processes share the work, most of
-// which is assembling kernels, and what makes one of them lose the card does not stop
-// the others.
+// part selects the cases to check. On a card several processes share the work, most of which is assembling
+// kernels, and a case that loses the card in one process does not stop the others.
 var part = flag.String("part", "0/1", "I/N: every N-th case, from number I on")
 
-// ofPart reports whether case i is one of the part.
+// ofPart reports whether case i belongs to the part.
 func ofPart(t testing.TB, i int) bool {
 	t.Helper()
 	var first, of int
@@ -33,10 +32,10 @@ func ofPart(t testing.TB, i int) bool {
 	return i%of == first
 }
 
-// openDriver loads the driver of this machine.
+// openDriver loads this machine's driver.
 var openDriver = func() (driver.Driver, error) { return driver.Open(nil) }
 
-// cards are those whose kernels differ, or the one of this machine.
+// cards are those whose kernels differ, or this machine's card.
 func cards(t testing.TB) []driver.Card {
 	t.Helper()
 	if *number < 0 {
@@ -61,7 +60,7 @@ func installed(t testing.TB) driver.Driver {
 	return d
 }
 
-// open opens a card, one that is not there unless the tests use one of this machine.
+// open opens a card: an interpreted one unless the tests use this machine's.
 func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 	t.Helper()
 	var d driver.Driver = &fakegpu.Driver{Installed: []driver.Card{card}, Options: o}
@@ -85,8 +84,7 @@ func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 	return b
 }
 
-// check reports whether the device can go on: after some errors a driver refuses
-// whatever it is asked.
+// check reports whether the device is still usable: after some errors a driver refuses every call.
 func check(t *testing.T, dev conformance.Device, c conformance.Case) (ok bool) {
 	err := conformance.Check(dev, c)
 	if err != nil {
@@ -109,7 +107,7 @@ func checkAll(t *testing.T, dev conformance.Device, cases []conformance.Case) {
 	}
 }
 
-// library is cuBLASLt of this machine, for tests on its card.
+// library opens this machine's cuBLASLt for tests on its card.
 func library(t testing.TB, d driver.Driver) func() (cublaslt.Library, error) {
 	t.Helper()
 	for _, l := range device.DiscoverNVIDIA().Libraries {
@@ -120,11 +118,10 @@ func library(t testing.TB, d driver.Driver) func() (cublaslt.Library, error) {
 	return nil
 }
 
-// Every operation, on the cards whose kernels differ, with everything that the
-// interpreter can check.
+// Every operation runs on the cards whose kernels differ, with everything that the interpreter can check.
 func TestOperations(t *testing.T) { checkCases(t, conformance.Cases()) }
 
-// What PyTorch computed, with gradients by the engine's own differentiation.
+// Results match those that PyTorch computed, with gradients by the engine's own differentiation.
 func TestGoldens(t *testing.T) {
 	cases, err := conformance.Goldens("../testdata/goldens")
 	if err != nil {
@@ -148,7 +145,7 @@ func checkCases(t *testing.T, cases []conformance.Case) {
 	}
 }
 
-// The programs that the passes make, with everything fused that cards fuse.
+// The compiled programs run, with everything fused that cards fuse.
 func TestCompiledOperations(t *testing.T) {
 	checkAll(t, conformance.On(open(t, cards(t)[0], ptxsim.Options{})), conformance.Cases())
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/snug-ml/snug/internal/tiling"
 )
 
-// picture is the matrix of a convolution; see kernels/conv.cu. Its rows are the
-// pixels of pictures of rows x cols, its columns the taps times the channels of a
-// source [B,H,W,C], padded.
+// picture is a convolution's input as a matrix; see kernels/conv.cu. Its rows are the pixels of pictures of
+// rows x cols, its columns the taps times the channels of a source [B,H,W,C], padded.
 type picture struct {
 	source                   graph.Shape
 	rows, cols               int
@@ -18,8 +17,7 @@ type picture struct {
 	stride, dilation, origin [2]int
 }
 
-// pictureOf is the matrix by which op multiplies x, padded to a number of channels,
-// for a result y.
+// pictureOf is the matrix by which op multiplies x, padded to a number of channels, for a result y.
 func pictureOf(op graph.Conv2D, x graph.Shape, channels int, w, y graph.Shape) picture {
 	return picture{
 		source: graph.Shape{x[0], x[1], x[2], channels}, rows: y[1], cols: y[2], taps: [2]int{w[2], w[3]},
@@ -36,13 +34,13 @@ func (p *params) picture(q picture) *params {
 	return p.divisor(q.source[3]).divisor(q.taps[1]).divisor(q.rows).divisor(q.cols)
 }
 
-// divisor appends what the kernels divide numbers below 2^31 by n with.
+// divisor appends the constants by which the kernels divide numbers below 2^31 by n.
 func (p *params) divisor(n int) *params {
 	shift := bits.Len(uint(n - 1)) // 2^shift >= n
 	return p.u32(n, ((1<<shift)-n)<<32/n+1, shift)
 }
 
-// convolved refuses shapes too large for the kernels' counters.
+// convolved fails for shapes too large for the kernels' counters.
 func (l *lowering) convolved(s ...graph.Shape) {
 	for _, s := range s {
 		if s.Rows() >= 1<<28 {
@@ -69,8 +67,8 @@ func (l *lowering) conv(n *graph.Node, op graph.Conv2D) {
 	l.convProduct("conv_", a.dtype, from, packed, p, p.pixels(), s[0], p.columns(), y.DType(), l.at(y))
 }
 
-// padded is a picture of shape s with its channels in whole pieces of 16 bytes, as
-// tensor cores take them, and how many they are then.
+// padded returns a picture of shape s with its channels padded to whole pieces of 16 bytes, as tensor cores
+// take them, and their number after padding.
 func (l *lowering) padded(f factor, s graph.Shape) (at address, channels int) {
 	if !l.onTensorCores(f.dtype, false) || aligned(f, s[3]) {
 		return f.at, s[3]
@@ -79,8 +77,8 @@ func (l *lowering) padded(f factor, s graph.Shape) (at address, channels int) {
 	return l.packed(f, graph.Shape{s.Rows(), s[3]}, []int{s[3], 1}, 0, channels), channels
 }
 
-// packed copies elements from the first on, by dimensions and strides, with the last
-// dimension padded by zeros.
+// packed copies elements, starting at first, by dimensions and strides, with the last dimension padded by
+// zeros.
 func (l *lowering) packed(f factor, dims graph.Shape, strides []int, first, last int) address {
 	to := dims.Clone()
 	to[len(to)-1] = last
@@ -97,8 +95,8 @@ func (l *lowering) packed(f factor, dims graph.Shape, strides []int, first, last
 	return at
 }
 
-// convGradInput is a convolution of dy for each remainder of the picture's rows and
-// columns by the stride: the pixels of one remainder see the same taps.
+// convGradInput is a convolution of dy for each remainder of the picture's rows and columns modulo the
+// stride: pixels with the same remainder see the same taps.
 func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
 	dy, w, dx := n.In[0], n.In[1], n.Out[0]
 	if op.Conv.Depthwise() {
@@ -110,7 +108,7 @@ func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
 	from, channels := l.padded(a, dy.Shape())
 	source := graph.Shape{dy.Shape()[0], dy.Shape()[1], dy.Shape()[2], channels}
 	down, across := phases(op.Conv, 0, op.H, w.Shape()[2]), phases(op.Conv, 1, op.W, w.Shape()[3])
-	whole := op.Conv.Stride == [2]int{1, 1} // one phase is all
+	whole := op.Conv.Stride == [2]int{1, 1} // there is only one phase
 	if !whole {
 		l.clear(l.at(dx), dx.Type.Bytes()) // pixels that no tap sees
 	}
@@ -142,12 +140,11 @@ func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
 	}
 }
 
-// phase is what the rows (or columns) r, r+stride, ... of a picture see: the taps
-// first, first+step, ...; row r+stride*a has at the u-th of them row
-// a+offset-u*dilation of the result.
+// phase is what the rows (or columns) r, r+stride, ... of a picture see: the taps first, first+step, .... For
+// row r+stride*a, the u-th of these taps reads row a+offset-u*dilation of the result.
 type phase struct{ extent, first, step, taps, offset, dilation int }
 
-// phases are those of direction d for an extent n of the picture and k of the kernel.
+// phases are those of dimension d, for extents n of the picture and k of the kernel.
 func phases(op graph.Conv2D, d, n, k int) []phase {
 	stride, dilation, pad := op.Stride[d], op.Dilation[d], op.Pad[2*d]
 	common := gcd(stride, dilation)
@@ -197,12 +194,12 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 	}
 }
 
-// convProduct launches a product of which one factor is a picture, and gives the
-// result in a format. A long K is cut where there are too few tiles for the card.
+// convProduct launches a product of which one factor is a picture, and stores the result in a format. A long
+// K is split where there are too few tiles for the card.
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
 	cut := tiling.Product{Batch: 1, M: m, N: n, K: k}
 	tile, threads := 64, 128
-	other, row := n, k // vectors of the other factor, elements of its rows
+	other, row := n, k // the other factor's vectors, and the elements of its rows
 	if kernel == "conv_weight_" {
 		other, row = m, m
 	}
@@ -241,11 +238,11 @@ func (p *params) depthwiseWindows(op graph.Conv2D, x, y, w graph.Shape) *params 
 	return p.divisor(y[1]).divisor(y[2]).divisor(op.Stride[0]).divisor(op.Stride[1])
 }
 
-// depthwise launches the kernel of a convolution or of its gradient in the picture x;
-// y is the convolution's result.
+// depthwise launches the kernel of a depthwise convolution or of its gradient for a picture x; y is the
+// convolution's result.
 func (l *lowering) depthwise(kernel string, op graph.Conv2D, n *graph.Node, x, y, w graph.Shape) {
 	l.convolved(x, y)
-	const strip = 8 // pixels of a thread
+	const strip = 8 // pixels a thread
 	out := n.Out[0]
 	d, at := l.alike(n.In...)
 	s, to := out.Shape(), l.at(out)
@@ -258,7 +255,7 @@ func (l *lowering) depthwise(kernel string, op graph.Conv2D, n *graph.Node, x, y
 	l.narrowed(out, d, to)
 }
 
-// narrowed brings a result that was computed in another format into its own.
+// narrowed converts a result that was computed in another format to its own.
 func (l *lowering) narrowed(out *graph.Value, d graph.DType, at address) {
 	if d == out.DType() {
 		return

@@ -45,9 +45,9 @@ func withLibrary(t testing.TB, card driver.Card, lib *fakegpu.CublasLt, folder s
 	return b
 }
 
-// Every product of the conformance suite that cuBLASLt has is computed by it, with the
-// result of the reference: shapes, transposes, batches, formats, biases and sums in
-// place are described to the library correctly.
+// cuBLASLt computes every product of the conformance suite that it supports, with the result of the
+// reference: shapes, transposes, batches, formats, biases and in-place sums are described to the library
+// correctly.
 func TestProductsByCublasLt(t *testing.T) {
 	for _, card := range cards(t) {
 		lib := &fakegpu.CublasLt{}
@@ -72,7 +72,7 @@ func TestProductsByCublasLt(t *testing.T) {
 				continue
 			}
 			ran++
-			c.Twin = nil // a fused product may be another kernel's than the plain one
+			c.Twin = nil // a fused product may use another kernel than the plain one
 			ok := true
 			t.Run(fmt.Sprintf("sm_%d/%s", card.Capability(), c.Name), func(t *testing.T) { ok = check(t, dev, c) })
 			if !ok {
@@ -86,8 +86,8 @@ func TestProductsByCublasLt(t *testing.T) {
 	}
 }
 
-// products is a program of a few products: plain, with a bias, a batch, and one whose
-// epilogue no library has.
+// products is a program of a few products: plain, with a bias, batched, and one whose epilogue the library
+// lacks.
 func products(t *testing.T, d graph.DType) *engine.Program {
 	t.Helper()
 	b := graph.NewBuilder("f")
@@ -103,7 +103,7 @@ func products(t *testing.T, d graph.DType) *engine.Program {
 	return p
 }
 
-// outputs runs products on inputs that are always the same.
+// outputs runs products on the same inputs each time.
 func outputs(t *testing.T, b *cuda.Backend, p *engine.Program) (map[string][]byte, *cuda.Choices) {
 	t.Helper()
 	out, choices, err := tryOutputs(b, p)
@@ -143,7 +143,7 @@ func tryOutputs(b *cuda.Backend, p *engine.Program) (out map[string][]byte, choi
 
 func equal(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
-// chosen are the algorithms of the library's that were taken, by number.
+// chosen counts how often each of the library's algorithms was chosen, by number.
 func chosen(c *cuda.Choices) map[byte]int {
 	n := map[byte]int{}
 	for _, p := range c.Products {
@@ -154,8 +154,8 @@ func chosen(c *cuda.Choices) map[byte]int {
 	return n
 }
 
-// The fastest algorithm is taken of those that add in a fixed order, fit the planned
-// workspace, compute what snug's kernels do and give the same bits twice.
+// The fastest algorithm is chosen of those that add in a fixed order, fit the planned workspace, compute what
+// snug's kernels do and give the same bits twice.
 func TestChoiceOfAlgorithms(t *testing.T) {
 	const µs = time.Microsecond
 	p := products(t, graph.F16)
@@ -186,7 +186,7 @@ func TestChoiceOfAlgorithms(t *testing.T) {
 	}
 }
 
-// What was measured is kept, and a run continues with what it began with.
+// Measured choices are kept, and a run goes on with those it began with.
 func TestChoicesAreKept(t *testing.T) {
 	p := products(t, graph.F16)
 	folder := t.TempDir()
@@ -196,7 +196,7 @@ func TestChoicesAreKept(t *testing.T) {
 	if got := chosen(began); got[1] != 3 {
 		t.Fatalf("chose %v", got)
 	}
-	// The other one is faster by now.
+	// The other algorithm is now faster.
 	two = []fakegpu.FakeAlgorithm{{Time: time.Microsecond}, {Time: 2 * time.Microsecond}}
 	kept := &fakegpu.CublasLt{Algorithms: two}
 	again, c := outputs(t, withLibrary(t, fakegpu.T4, kept, folder), p)
@@ -222,7 +222,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("%s: chose %v, want %v", name, chosen(c), k.want)
 		}
 	}
-	// A damaged file is measured and written again.
+	// A damaged file is replaced by new measurements.
 	files, err := filepath.Glob(filepath.Join(folder, "matmuls-*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -244,8 +244,8 @@ func TestChoicesAreKept(t *testing.T) {
 	}
 }
 
-// Any call of the library fails in turn: the run is computed all the same, at worst by
-// snug's kernels, and everything is given back.
+// Each call of the library fails in turn: the run still completes, at worst with snug's kernels, and
+// everything is freed.
 func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 	p := products(t, graph.F16)
 	own, _ := outputs(t, withLibrary(t, fakegpu.T4, nil, ""), p)
@@ -265,7 +265,7 @@ func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 				}}
 				out, c, err := tryOutputs(withLibrary(t, fakegpu.T4, lib, ""), p)
 				switch {
-				case err != nil: // once everything was chosen, what fails is an error
+				case err != nil: // once everything is chosen, a failure is an error
 					if !strings.Contains(err.Error(), name+": the library failed (cuBLAS status 14)") {
 						t.Error(err)
 					}
@@ -278,7 +278,7 @@ func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 	if equal(own, byLibrary) {
 		t.Log("the library's products have the bits of snug's kernels")
 	}
-	// A card that is lost meanwhile is not a failure of the library.
+	// A card that is lost meanwhile does not count as a failure of the library.
 	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: &fakegpu.CublasLt{}}
 	d.Fail = func(call string) driver.Code {
 		if call == "cuEventElapsedTime" {

@@ -24,13 +24,13 @@ func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
 	l.run("embedding_first", ceil(rows, 8), 256, new(params).ptr(l.at(ids)).ptr(first).u32(rows)).
 		does("row", rows).does("line", stairs(rows, 32)).moves(2 * traffic(ids))
 	p := new(params).ptr(l.at(dy)).ptr(l.at(ids)).ptr(first).ptr(to).u32(rows, width, op.Vocab)
-	// What it takes depends on how often ids repeat; here they do not.
+	// The cost depends on how often ids repeat; assume they do not.
 	wide := ceil(width, 256)
 	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, wide, 1}, 256, p).
 		does("block", rows*wide).does("line", rows*warps(width)).does("look", wide*stairs(rows, 256)).moves(traffic(dy), 8*int64(rows)*int64(width))
 }
 
-// stairs is the sum of i/step, rounded up, for i up to n.
+// stairs is the sum of ceil(i/step) for i from 1 to n.
 func stairs(n, step int) int {
 	whole := n / step
 	return step*whole*(whole+1)/2 + n%step*(whole+1)

@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// emitter writes the instructions of a generated kernel. Every value is a fresh
-// register, %v of 32 bits and %w of 64: the assembler allocates.
+// emitter writes the instructions of a generated kernel. Every value gets a new register, %v of 32 bits or %w
+// of 64: the assembler allocates the real ones.
 type emitter struct {
 	steps map[string]*step
 	text  strings.Builder
@@ -32,7 +32,7 @@ func (e *emitter) wide() string {
 	return fmt.Sprintf("%%w%d", e.m-1)
 }
 
-// word is the register of coordinate d.
+// word is the register that holds coordinate d.
 func (e *emitter) word(d int) string {
 	for len(e.at) <= d {
 		e.at = append(e.at, "")
@@ -65,7 +65,7 @@ func (e *emitter) callAll(name string, args ...string) ([]string, error) {
 	return results, s.emit(&e.text, e.calls, args, results)
 }
 
-// list is registers as a vector operand.
+// list formats registers as a vector operand.
 func list(r []string) string {
 	if len(r) == 1 {
 		return r[0]
@@ -81,7 +81,7 @@ func vector(n int) string {
 	return fmt.Sprintf(".v%d", n)
 }
 
-// load reads width neighbors as float32; integers as they are.
+// load reads width neighbors as float32; integers stay as they are.
 func (e *emitter) load(d graph.DType, at string, width int) ([]string, error) {
 	words := make([]string, wordsOf(d, width))
 	for i := range words {
@@ -94,7 +94,7 @@ func (e *emitter) load(d graph.DType, at string, width int) ([]string, error) {
 // wordsOf is how many registers hold width neighbors in their memory format.
 func wordsOf(d graph.DType, width int) int { return ceil(width*int(d.Size()), 4) }
 
-// loadWords reads width neighbors without converting them; guard is a predicate or empty.
+// loadWords reads width neighbors without converting them; guard is a predicate, or empty.
 func (e *emitter) loadWords(guard string, d graph.DType, at string, width int, words []string) {
 	if d.Size() == 2 && width == 1 {
 		e.put("%sld.global.u16 %s, [%s]", guard, words[0], at)
@@ -103,7 +103,7 @@ func (e *emitter) loadWords(guard string, d graph.DType, at string, width int, w
 	e.put("%sld.global%s.b32 %s, [%s]", guard, vector(len(words)), list(words), at)
 }
 
-// unpack gives the float32 values of neighbors that loadWords read.
+// unpack converts neighbors that loadWords read to float32.
 func (e *emitter) unpack(d graph.DType, width int, words []string) ([]string, error) {
 	if d.Size() == 4 {
 		return words, nil
@@ -123,8 +123,7 @@ func (e *emitter) unpack(d graph.DType, width int, words []string) ([]string, er
 	return out, nil
 }
 
-// store rounds neighbors to a format and writes them; guard is a predicate or
-// empty.
+// store rounds neighbors to a format and writes them; guard is a predicate, or empty.
 func (e *emitter) store(guard string, d graph.DType, at string, v []string) error {
 	if d.Size() == 4 {
 		e.put("%sst.global%s.b32 [%s], %s", guard, vector(len(v)), at, list(v))
@@ -149,7 +148,7 @@ func (e *emitter) store(guard string, d graph.DType, at string, v []string) erro
 	return nil
 }
 
-// round gives values as they are when they are stored in a format.
+// round gives values as they would be after being stored in a format.
 func (e *emitter) round(d graph.DType, v []string) ([]string, error) {
 	if d.Size() == 4 {
 		return v, nil
@@ -167,8 +166,8 @@ func (e *emitter) round(d graph.DType, v []string) ([]string, error) {
 	return out, nil
 }
 
-// words are the random words of width neighboring elements from the index in a
-// register of 64 bits on; whole says that it is a multiple of four.
+// words are the random words of width neighboring elements, starting at the index in a 64-bit register; whole
+// says that the index is a multiple of four.
 func (e *emitter) words(op graph.Dropout, width int, whole bool, first, run string) ([]string, error) {
 	key := []string{fmt.Sprint(uint32(op.Seed)), fmt.Sprint(uint32(op.Seed >> 32)), fmt.Sprint(op.Stream), run}
 	name := "word"
@@ -188,9 +187,8 @@ func (e *emitter) words(op graph.Dropout, width int, whole bool, first, run stri
 	return out, nil
 }
 
-// step emits one step of a body for width elements. values are the registers of
-// each input and earlier step: one for each element, or one for all. words gives
-// the elements' random words in a run.
+// step emits one step of a body for width elements. values holds the registers of each input and earlier
+// step: one for each element, or one for all. words gives the elements' random words in a run.
 func (e *emitter) step(s graph.Instr, values [][]string, width int, words func(op graph.Dropout, run string) ([]string, error)) ([]string, error) {
 	var name string
 	var args func(i int) []string
@@ -230,5 +228,5 @@ func (e *emitter) step(s graph.Instr, values [][]string, width int, words func(o
 	return e.round(s.DType, out)
 }
 
-// float is a float32 constant.
+// float formats a float32 constant.
 func float(v float64) string { return fmt.Sprintf("0f%08X", math.Float32bits(float32(v))) }

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// As engine/backend does it with this tag.
+// With this tag engine/backend does the same.
 func init() {
 	openDriver = func() (driver.Driver, error) { return &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}, nil }
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// regression is a training step with few kernels, of a weight of so many rows.
+// regression is a training step with few kernels, for a weight with the given number of rows.
 func regression(t *testing.T, rows int, offload bool) *engine.Program {
 	t.Helper()
 	traits := engine.CUDA
@@ -31,8 +31,8 @@ func regression(t *testing.T, rows int, offload bool) *engine.Program {
 	return p
 }
 
-// twoUpdates loads the program and trains a little, with everything that a run
-// does on a card: inputs filled, states written and read.
+// twoUpdates loads the program and trains a little, doing everything that a run does on a card: filling
+// inputs, writing and reading states.
 func twoUpdates(ctx driver.Context, p *engine.Program) (err error) {
 	b, err := cuda.New(ctx)
 	if err != nil {
@@ -68,11 +68,11 @@ func twoUpdates(ctx driver.Context, p *engine.Program) (err error) {
 	return x.ScanState("w", func(engine.Tensor) bool { return true })
 }
 
-// Every call of the driver fails in turn, in a way that the card survives and in
-// one that it does not: the error names the call, and everything is given back.
+// Each call of the driver fails in turn, in a way that the card survives and in one that it does not: the
+// error names the call, and everything is freed.
 func TestEveryCallMayFail(t *testing.T) { everyCallMayFail(t, regression(t, 8, false), 7) }
 
-// So it is where states are in the host's memory.
+// The same holds for states in the host's memory.
 func TestEveryCallMayFailOffloaded(t *testing.T) {
 	everyCallMayFail(t, regression(t, engine.LeastOffloaded/8, true), 31)
 }

@@ -10,24 +10,23 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// A function that will be followed is captured in segments, which end where a run has finished with
-// a bucket of gradients and where it begins to use one. An event after each tells the host when
-// the card has come that far, and the exchange of the bucket begins, on another stream,
-// while the segments that follow compute. The host does not queue a segment before the
-// gradients that it uses have been taken in the round before.
+// A function that will be followed is captured in segments, which end where a run has finished with a bucket
+// of gradients and where it begins to use one. An event after a segment tells the host that the card has
+// finished with a bucket; its exchange then begins on another stream while later segments compute. The host
+// queues a segment only after the gradients that it uses have been taken in the round before.
 
 // segment is some launches of a function that were captured together.
 type segment struct {
 	graph driver.Graph
-	// asks says that the guard is asked before.
+	// asks says that the guard is asked before the segment.
 	asks bool
-	// begins are the gradients that nothing before uses, ends those that nothing after does: of a
-	// function that is followed.
+	// In a function that is followed, begins are the gradients that no earlier segment uses, ends those that
+	// no later one uses.
 	begins, ends []string
-	ended        driver.Event // after it; nil: nothing ends
+	ended        driver.Event // after the segment; nil: nothing ends
 }
 
-// close gives back what was captured.
+// close frees the graph and the event.
 func (s *segment) close(add func(error)) {
 	if s.graph != nil {
 		add(s.graph.Close())
@@ -37,19 +36,19 @@ func (s *segment) close(add func(error)) {
 	}
 }
 
-// use is that of a bucket by the launches of a function: from the first to the one before the end.
+// use is the range of a function's launches that use a bucket: first is included, last is not.
 type use struct {
 	names       []string
 	first, last int
 }
 
-// usesOf are those of every bucket that a function uses.
+// usesOf lists the uses of every bucket that a function uses.
 func usesOf(f *graph.Func, launches []bound, buckets [][]*graph.State) (list []use) {
 	place := map[*graph.Node]int{}
 	for i, n := range f.Nodes {
 		place[n] = i
 	}
-	// A launch may stand for several nodes, and for one there may be several launches, or none.
+	// A launch may stand for several nodes, and a node may have several launches, or none.
 	low, high := make([]int, len(launches)), make([]int, len(launches))
 	for i, l := range launches {
 		low[i], high[i] = place[l.node], place[l.node]
@@ -86,8 +85,8 @@ func usesOf(f *graph.Func, launches []bound, buckets [][]*graph.State) (list []u
 	return list
 }
 
-// record captures the launches of a function in segments: one from the first that changes a
-// state on, and, where buckets of gradients are followed, one from where each begins or ends.
+// record captures the launches of a function in segments. One begins at the first launch that changes a state
+// and, where buckets of gradients are followed, one wherever the use of a bucket begins or ends.
 func (x *image) record(fn *function, slot int, uses []use) error {
 	launches := fn.launches[slot]
 	asks := changing(launches)
@@ -142,7 +141,8 @@ func (x *image) record(fn *function, slot int, uses []use) error {
 	return nil
 }
 
-// replay runs what was captured; w follows it, if not nil, and is told of what ends by ended.
+// replay runs the captured segments. If w is not nil, w.Begins is called before gradients are used, and
+// segments that end some are sent to ended.
 func (x *image) replay(fn *function, slot int, w *engine.Watch, ended chan<- *segment) error {
 	for i := range fn.segments[slot] {
 		s := &fn.segments[slot][i]
@@ -169,13 +169,13 @@ func (x *image) replay(fn *function, slot int, w *engine.Watch, ended chan<- *se
 	return nil
 }
 
-// RunWatched runs a function that is followed, and returns when the card has finished.
+// RunWatched runs a function with w following it, and returns when the card has finished.
 func (x *image) RunWatched(name string, slot int, w *engine.Watch) error {
 	fn, err := x.begin(name)
 	if err != nil {
 		return err
 	}
-	if x.observer != nil || !fn.followed { // it runs node by node, or was captured as a whole
+	if x.observer != nil || !fn.followed { // runs node by node, or was captured as a whole
 		return x.runWhole(fn, slot, w)
 	}
 	x.beside.Store(true)
@@ -200,7 +200,7 @@ func (x *image) RunWatched(name string, slot int, w *engine.Watch) error {
 	return x.Sync()
 }
 
-// runWhole runs a function that uses all gradients from the beginning to the end.
+// runWhole runs a function as if it used all gradients from beginning to end.
 func (x *image) runWhole(fn *function, slot int, w *engine.Watch) error {
 	var all []string
 	for _, u := range usesOf(fn.f, fn.launches[slot], x.p.Buckets()) {

@@ -11,12 +11,12 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	rows, k, groups, cols := x.Shape()[0], x.Shape()[1], w.Shape()[0], y.Shape()[1]
 	a, b := l.factors(x, w)
 	e := plain(y.DType(), cols, l.at(y))
-	if op.Bias { // added to what is rounded once
+	if op.Bias { // added in float32, so that the result is rounded only once
 		e.first = graph.F32
 		e.body = &graph.Body{Inputs: 2, Results: []int{2}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0, 1}, DType: y.DType()}}}
 		e.in = []placed{{dtype: graph.F32, at: l.at(n.In[3]), extent: perGroup}}
 	}
-	l.clear(l.at(y), y.Type.Bytes()) // rows of no group
+	l.clear(l.at(y), y.Type.Bytes()) // rows that are in no group
 	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(cols, k)
 	grid := [3]int{ceil(cols, 64) * ceil(rows, 64), 1, groups}
 	across := cols
@@ -33,7 +33,7 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	case aligned(a, k) && aligned(b, across):
 		kernel = "grouped_" + trans + "64_" + formatOf(a.dtype)
 	}
-	// As if every group had as many rows; blocks without any end at once.
+	// Assume that all groups have equally many rows; blocks without rows end at once.
 	busy := groups * ceil(ceil(rows, groups), 64) * ceil(cols, 64)
 	l.runProduct(kernel, grid, threads, p, e, 64, busy, rows*cols).
 		does(step, busy*ceil(k, depth)).does("idle", grid[0]*groups-busy).multiplies(rows, cols, k).moves(traffic(x, w))

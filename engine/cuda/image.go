@@ -21,51 +21,50 @@ type image struct {
 	on   *Backend
 	ctx  driver.Context
 	code *code
-	// choices name what computes each product, measured is how many of them were
-	// measured for it; nil: snug's kernels compute all.
+	// choices say what computes each product, measured is how many of them were measured for this program;
+	// nil: snug's kernels compute all.
 	choices  *Choices
 	measured int
-	handle   *cublaslt.Handle // of cuBLASLt; nil: it is not used
-	aside    int64            // memory of the card that cuBLASLt's own code took, in bytes
+	handle   *cublaslt.Handle // nil: cuBLASLt is not used
+	aside    int64            // bytes of the card's memory that cuBLASLt's own code took
 
-	memory  driver.Ptr // the arena, then the workspace
+	memory  driver.Ptr // the arena, the workspace and the tables
 	module  driver.Module
 	runs    map[string]*function
 	kernels map[string]driver.Function
 
-	// compute runs functions; copies brings inputs while it does.
+	// compute runs functions; copies brings in inputs meanwhile.
 	compute, copies driver.Stream
-	// ready says that the inputs of a slot have arrived, done that the last run
-	// which reads them has ended.
+	// ready says that the inputs of a slot have arrived, done that the last run that reads them has ended.
 	ready, done [engine.Slots]driver.Event
 	inputs      [engine.Slots][]byte // page-locked mirrors
 	outputs     []byte
-	staging     []byte // what Read and Write go through
+	staging     []byte // buffer that Read and Write copy through
 	peeker      *peeker
 	transfers   *transfers                  // nil: no state is offloaded
-	guard       func(states []string) error // asked before states change; nil: nobody is
+	guard       func(states []string) error // called before states change; nil: no guard is set
 	observer    *engine.Observer
-	// beside says that the last run was followed: states are read and written on the peeker's stream,
-	// perhaps while it goes on.
+	// beside says that the last run was followed: states are read and written on the peeker's stream, perhaps
+	// while the run goes on.
 	beside atomic.Bool
-	// queued are the functions that were run since the last Sync.
+	// queued are the functions run since the last Sync.
 	queued []string
-	// unread says that the host could not wait for the runs that read a slot, and
-	// may have changed it under them; or that Guard has failed.
+	// unread is set if the host could not wait for the runs that read a slot, and may have changed it while
+	// they did; or if Guard has failed.
 	unread atomic.Pointer[error]
 }
 
-// function is a function of the program on the card.
+// function is one of the program's functions on the card.
 type function struct {
 	f        *graph.Func
 	launches [engine.Slots][]bound
-	// segments are the launches as they were captured, the last with the way of the outputs to the host.
+	// segments are the captured launches; the last also copies the outputs to the host.
 	segments [engine.Slots][]segment
-	followed bool     // segments end where gradients do
+	followed bool     // segments end where the use of gradients does
 	changes  []string // states
-	// inputs are the parts of a slot that it reads, neighbors joined.
+	// inputs are the parts of a slot that the function reads, with adjacent parts joined.
 	inputs []engine.Span
-	// outputs is the part of the outputs that it writes.
+	// outputs is the part of the outputs that the function writes.
 	outputs engine.Span
 }
 
@@ -75,13 +74,13 @@ type bound struct {
 	also []*graph.Node
 	f    driver.Function
 	l    driver.Launch
-	copy *transfer // in place of a kernel; nil: there is one
-	// product is computed by cuBLASLt with the addresses at, instead; nil: no.
+	copy *transfer // replaces a kernel; nil: there is a kernel
+	// product is computed by cuBLASLt instead, with the addresses in at; nil: there is a kernel.
 	product *replaceable
 	at      *[regions]driver.Ptr
 }
 
-// bind gives a launch addresses.
+// bind fills in a launch's addresses.
 func (x *image) bind(l launch, bases *[regions]driver.Ptr) bound {
 	if l.copy != nil {
 		return bound{node: l.node, copy: l.copy}
@@ -89,7 +88,7 @@ func (x *image) bind(l launch, bases *[regions]driver.Ptr) bound {
 	return bound{node: l.node, also: l.also, f: x.kernels[l.kernel], l: driver.Launch{Grid: l.grid, Block: l.block, Params: l.params.bind(bases)}}
 }
 
-// launch queues a launch, or the product or the copy in its place.
+// launch queues a launch, or the product or copy that replaces it.
 func (x *image) launch(b *bound) (err error) {
 	switch {
 	case b.copy != nil:
@@ -105,19 +104,19 @@ func (x *image) launch(b *bound) (err error) {
 	return nil
 }
 
-// Fault is an error with the operation that it happened in.
+// Fault is an error together with the operation in which it happened.
 type Fault struct {
 	node   *graph.Node
 	kernel string
 	err    error
 }
 
-// Unwrap is what the driver said.
+// Unwrap returns the driver's error.
 func (f *Fault) Unwrap() error { return f.err }
 
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Place(), f.err) }
 
-// Place is the operation with its layer and shapes, and the kernel.
+// Place describes the operation, with its layer and shapes, and the kernel.
 func (f *Fault) Place() string {
 	types := func(values []*graph.Value) string {
 		var list []string
@@ -132,10 +131,10 @@ func (f *Fault) Place() string {
 	return fmt.Sprintf("%s (%s) of %s to %s, %s", f.node.Op.Name(), f.node.Layer, types(f.node.In), types(f.node.Out), f.kernel)
 }
 
-// mostOperands are named of an operation; an optimizer has those of all parameters.
+// mostOperands is how many operands of an operation are named; an optimizer has those of all parameters.
 const mostOperands = 12
 
-// failed names what an error happened in.
+// failed adds to an error the launch in which it happened.
 func (b *bound) failed(err error) error {
 	f := &Fault{node: b.node, kernel: "a copy", err: err}
 	switch {
@@ -187,7 +186,7 @@ func (x *image) load() (err error) {
 	if err := x.compute.Clear(x.memory, l.Bytes+x.code.outside()); err != nil {
 		return err
 	}
-	// Tables hold no addresses of inputs, so that one slot is as good as another.
+	// Tables hold no addresses of inputs, so either slot's bases will do.
 	if err := x.upload(x.memory+driver.Ptr(l.Bytes+x.code.workspace), x.code.tables.bind(x.bases(0))); err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func (x *image) load() (err error) {
 	if err := x.choose(); err != nil {
 		return err
 	}
-	if x.choices != nil { // whose measurements have left numbers behind
+	if x.choices != nil { // the measurements have left numbers behind
 		if err := x.compute.Clear(x.memory, l.Bytes+x.code.workspace); err != nil {
 			return err
 		}
@@ -205,7 +204,7 @@ func (x *image) load() (err error) {
 	x.runs = map[string]*function{}
 	for _, f := range x.p.Funcs {
 		fn := &function{f: f.F, followed: x.p.Watched && engine.IsVariant(f.Name, engine.FuncMicro)}
-		x.runs[f.Name] = fn // Close finds there what was captured
+		x.runs[f.Name] = fn // so that Close finds what was captured
 		if err := x.capture(f, fn); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
@@ -213,7 +212,7 @@ func (x *image) load() (err error) {
 	return x.compute.Sync()
 }
 
-// TooFull is a card that no longer has the free memory that the plan counted on.
+// TooFull means that the card no longer has the free memory that the plan counted on.
 type TooFull struct {
 	Need, Free int64
 	Err        error
@@ -223,10 +222,10 @@ func (e *TooFull) Error() string {
 	return fmt.Sprintf("%s are needed, %s are free: %v", size.Bytes(e.Need), size.Bytes(e.Free), e.Err)
 }
 
-// Unwrap is what the driver said.
+// Unwrap returns the driver's error.
 func (e *TooFull) Unwrap() error { return e.Err }
 
-// ExitCode is 3: does not fit.
+// ExitCode is 3: the program does not fit.
 func (*TooFull) ExitCode() int { return 3 }
 
 // reserve allocates memory on the card.
@@ -241,7 +240,7 @@ func (x *image) reserve(bytes int64) (driver.Ptr, error) {
 	return at, err
 }
 
-// assemble makes ready the kernels that the program's launches name.
+// assemble loads the kernels that the program's launches name.
 func (x *image) assemble() error {
 	x.kernels = map[string]driver.Function{}
 	names := x.code.names()
@@ -291,7 +290,7 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 			b := x.bind(l, bases)
 			if l.product != nil && l.product.choice != nil {
 				if i > 0 && x.code.funcs[f.Name][i-1].product == l.product {
-					continue // it is done
+					continue // the first launch computes all of it
 				}
 				b.product, b.at = l.product, bases
 			}
@@ -308,7 +307,7 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 	return nil
 }
 
-// bases are the addresses of the regions, that of the inputs of a slot.
+// bases are the addresses of the regions, with the inputs of one slot.
 func (x *image) bases(slot int) *[regions]driver.Ptr {
 	var b [regions]driver.Ptr
 	layout := &x.p.Layout
@@ -321,7 +320,7 @@ func (x *image) bases(slot int) *[regions]driver.Ptr {
 	return &b
 }
 
-// queue puts launches into the stream, and copies of offloaded states into those beside it.
+// queue puts launches into the compute stream, and copies of offloaded states into the transfer streams.
 func (x *image) queue(launches []bound) error {
 	c := newCrossing(x, launches)
 	for i := range launches {
@@ -354,7 +353,7 @@ func (x *image) Run(name string, slot int) error {
 	return nil
 }
 
-// begin is the function that is to be run.
+// begin looks up the function to run.
 func (x *image) begin(name string) (*function, error) {
 	fn := x.runs[name]
 	if fn == nil {
@@ -366,7 +365,7 @@ func (x *image) begin(name string) (*function, error) {
 	return fn, nil
 }
 
-// run queues a function with the copy of its inputs; w and ended are those of replay.
+// run queues the copies of a function's inputs and then the function; w and ended are as for replay.
 func (x *image) run(fn *function, slot int, w *engine.Watch, ended chan<- *segment) error {
 	if err := x.unread.Load(); err != nil {
 		return *err
@@ -400,7 +399,7 @@ func (x *image) run(fn *function, slot int, w *engine.Watch, ended chan<- *segme
 	return x.compute.Record(x.done[slot])
 }
 
-// ask asks the guard for the states that a function changes.
+// ask calls the guard with the states that a function changes.
 func (x *image) ask(fn *function) error {
 	if x.guard == nil || len(fn.changes) == 0 {
 		return nil
@@ -408,8 +407,8 @@ func (x *image) ask(fn *function) error {
 	return x.guard(fn.changes)
 }
 
-// during names the functions in which something went wrong: those that were run
-// since the last Sync, since a card reports errors long after the call that caused them.
+// during names the functions that an error may come from: all that were run since the last Sync, as a card
+// reports errors long after the call that caused them.
 func (x *image) during(err error) error {
 	if len(x.queued) == 0 {
 		return err
@@ -444,7 +443,7 @@ func (x *image) observed(fn *function, slot int) error {
 		if err := x.compute.Sync(); err != nil {
 			return launches[i-1].failed(err)
 		}
-		// What one launch did for several nodes is the time of the first.
+		// The time of a launch that serves several nodes counts for the first.
 		took := time.Since(began)
 		for _, n := range slices.Concat([]*graph.Node{n}, also) {
 			if x.observer.After != nil && !x.observer.After(n, took) {
@@ -505,7 +504,7 @@ func (x *image) Write(offset int64, src []byte) error {
 	return x.upload(x.memory+driver.Ptr(offset), src)
 }
 
-// download copies from the card's memory.
+// download copies from the card's memory to dst.
 func (x *image) download(dst []byte, offset int64) error {
 	for len(dst) > 0 {
 		part := x.staging[:min(len(dst), len(x.staging))]
@@ -521,7 +520,7 @@ func (x *image) download(dst []byte, offset int64) error {
 	return nil
 }
 
-// upload copies to the card's memory.
+// upload copies src to the card's memory.
 func (x *image) upload(to driver.Ptr, src []byte) error {
 	for len(src) > 0 {
 		n := copy(x.staging, src)
@@ -545,7 +544,7 @@ func (x *image) Used() int64 { return x.code.used }
 // Close implements [engine.Image].
 func (x *image) Close() error {
 	var errs []error
-	var lost error // that says all: everything goes with the context
+	var lost error // stands for all: everything is freed with the context
 	add := func(err error) {
 		if Lost(err) && lost == nil {
 			lost = err

@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// perElement is how many blocks of 256 threads a kernel gets whose threads go over
-// the elements in steps of the grid.
+// perElement is the number of blocks of 256 threads for a kernel whose threads step over the elements by the
+// size of the grid.
 func perElement(elems int64) int { return int(min(ceil(elems, 256), 1<<20)) }
 
 func (l *lowering) gather(n *graph.Node) {

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/engine/ref"
 )
 
-// largerCase builds a case of operands with random elements.
+// largerCase builds a case whose operands have random elements.
 type largerCase struct {
 	*graph.Builder
 	rng *rand.Rand
@@ -36,8 +36,8 @@ func (c *largerCase) ints(n int, dims ...int) *graph.Value {
 	return c.input(graph.T(graph.I32, dims...), func() float64 { return float64(c.rng.IntN(n)) })
 }
 
-// What kernels do only for shapes that are larger than those of the conformance
-// table, or for operands of different formats.
+// These cases cover what kernels do only for shapes larger than those of the conformance table, or for
+// operands of different formats.
 func TestLargerShapes(t *testing.T) {
 	type build func(c *largerCase) []*graph.Value
 	cases := map[string]struct {
@@ -51,7 +51,7 @@ func TestLargerShapes(t *testing.T) {
 		}{tol, b}
 	}
 	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
-		for _, weighted := range []bool{false, true} { // rows of whole pieces
+		for _, weighted := range []bool{false, true} { // rows in whole pieces
 			add(fmt.Sprintf("moe/%v/%v", d, weighted), conformance.Tolerance{Ulps: 2, Terms: 2}, func(c *largerCase) []*graph.Value {
 				r := c.Route(graph.Route{Experts: 300, Capacity: 2}, c.ints(300, 150, 2))
 				x, w := c.normal(d, 150, 40), c.normal(graph.F32, 150, 2)
@@ -77,7 +77,7 @@ func TestLargerShapes(t *testing.T) {
 				return c.Emit(graph.Conv2DGradWeight{Conv: op, KH: w[2], KW: w[3]}, c.normal(d, x...), c.normal(d, y...))
 			})
 		}
-		conv("deep", graph.Conv(1, 1), graph.Shape{1, 9, 9, 128}, graph.Shape{72, 128, 3, 3})     // K in parts
+		conv("deep", graph.Conv(1, 1), graph.Shape{1, 9, 9, 128}, graph.Shape{72, 128, 3, 3})     // K is split
 		conv("wide", graph.Conv(1, 1), graph.Shape{2, 14, 16, 8}, graph.Shape{136, 8, 3, 3})      // tiles of 128
 		conv("strided", graph.Conv(2, 1), graph.Shape{1, 15, 17, 16}, graph.Shape{24, 16, 3, 3})  // phases in whole pieces
 		conv("projection", graph.Conv(2, 0), graph.Shape{2, 9, 9, 16}, graph.Shape{16, 16, 1, 1}) // pixels without taps
@@ -109,7 +109,7 @@ func TestLargerShapes(t *testing.T) {
 			}
 		})
 	}
-	for _, chunk := range []int{5, 20, 64} { // more states than a launch does, chunks longer than are kept
+	for _, chunk := range []int{5, 20, 64} { // more states than a launch handles, longer chunks than are kept
 		add(fmt.Sprintf("scan/%d", chunk), conformance.Tolerance{Ulps: 16, Terms: 41 * (21 + 37)}, func(c *largerCase) []*graph.Value {
 			const n, steps, d, states = 2, 41, 37, 21
 			in := []*graph.Value{
@@ -122,7 +122,7 @@ func TestLargerShapes(t *testing.T) {
 		})
 	}
 	for _, card := range cards(t) {
-		for _, sms := range []int{1, card.SMs} { // by which work is cut
+		for _, sms := range []int{1, card.SMs} { // work is divided by the number of SMs
 			card.SMs = sms
 			dev := conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}))
 			for name, k := range cases {

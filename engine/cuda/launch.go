@@ -9,44 +9,44 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// The regions after the arena: what kernels may use within a node, and what they
-// read that is known when a program is loaded.
+// These regions follow the arena: what kernels may use within a node, and data for them that is known when
+// the program is loaded.
 const (
 	workspace = engine.Regions + iota
 	tables
 	regions
 )
 
-// address is a place in a region; that of an input moves with the slot.
+// address is a place in a region; an address in the inputs moves with the slot.
 type address struct {
 	region engine.Region
 	offset int64
 }
 
-// plus is the address some bytes further on.
+// plus is the address a number of bytes further on.
 func (a address) plus(bytes int64) address { return address{a.region, a.offset + bytes} }
 
 // launch is one kernel of a program.
 type launch struct {
 	node   *graph.Node
-	also   []*graph.Node // that it does too
+	also   []*graph.Node // nodes that it computes too
 	kernel string
 	kind   string // the kernel's name without the hash of a generated one
 	work   work
 	grid   [3]uint32
 	block  [3]uint32
 	params params
-	// copy is a copy in place of a kernel; nil: there is a kernel.
+	// copy replaces the kernel; nil: there is a kernel.
 	copy *transfer
-	// product is what cuBLASLt could compute in the place of this launch and its
-	// neighbors of the same product; nil: nothing.
+	// product is what cuBLASLt could compute instead of this launch and its neighbors with the same product;
+	// nil: nothing.
 	product *replaceable
 }
 
 // params are the parameters of a kernel, packed as the driver takes them.
 type params struct {
 	bytes []byte
-	// pointers are where addresses go, which are known when it is loaded.
+	// pointers say where addresses go; these are known when the program is loaded.
 	pointers []pointer
 }
 
@@ -69,7 +69,7 @@ func (p *params) ptr(to address) *params {
 	return p
 }
 
-// null appends the address of nothing.
+// null appends a null address.
 func (p *params) null() { p.u64(0) }
 
 func (p *params) u32(v ...int) *params {
@@ -94,8 +94,7 @@ func (p *params) f32(v ...float64) *params {
 	return p
 }
 
-// bind gives the parameters with the addresses of a loaded program: bases are
-// those of the regions.
+// bind returns the parameters with a loaded program's addresses; bases are the addresses of the regions.
 func (p *params) bind(bases *[regions]driver.Ptr) []byte {
 	out := append([]byte(nil), p.bytes...)
 	for _, q := range p.pointers {

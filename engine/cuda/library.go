@@ -11,38 +11,38 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Matmuls is what a card may compute products with besides snug's kernels.
+// Matmuls is how a card may compute products other than with snug's kernels.
 type Matmuls struct {
-	// Open gives cuBLASLt, or says why there is none. It is called once, when a
-	// program has products.
+	// Open loads cuBLASLt, or returns an error that says why there is none. It is called once, for the first
+	// program with products.
 	Open func() (cublaslt.Library, error)
-	// Folder keeps what was measured; empty: it is measured each time.
+	// Folder keeps the measurements; empty: products are measured each time.
 	Folder string
 	// Driver is the driver's CUDA version.
 	Driver int
-	// Once measures with a single run: for interpreted kernels.
+	// Once measures with a single run, as is enough for interpreted kernels.
 	Once bool
 }
 
-// library is cuBLASLt as a backend uses it.
+// library is a backend's use of cuBLASLt.
 type library struct {
 	Matmuls
 	lib cublaslt.Library // nil: not opened, or refused
-	// begun are the choices of the run that is continued; nil: none.
+	// begun are the choices of the run being continued; nil: none.
 	begun *Choices
-	// chosen are those of this process.
+	// chosen are the choices made in this process.
 	chosen known
-	// refused is why the library is not used after all.
+	// refused is why the library is not used.
 	refused error
 }
 
-// UseLibrary lets products be computed by cuBLASLt where it is the faster. It comes
-// before the first program is loaded.
+// UseLibrary lets cuBLASLt compute products where it is faster. It must be called before the first program is
+// loaded.
 func (b *Backend) UseLibrary(m Matmuls) { b.library = &library{Matmuls: m, chosen: known{}} }
 
-// Begun makes the programs that are loaded from now on compute their products as a run
-// began with: c is what it recorded, without products where it began with snug's
-// kernels alone. Another card, or another version of the library, chooses again.
+// Begun makes programs loaded from now on compute their products as in the run being continued: c is what
+// that run recorded, without products if it used snug's kernels alone. With another card, or another version
+// of the library, choices are made anew.
 func (b *Backend) Begun(c *Choices) {
 	if b.library != nil {
 		b.library.begun, b.library.chosen = c, known{}
@@ -65,7 +65,7 @@ func (b *Backend) LibraryText() string {
 	return fmt.Sprintf("snug's kernels or cuBLASLt %s (%s), whichever is faster for a shape when a program is loaded", b.maker().Library, l.lib.Path())
 }
 
-// LibraryName is cuBLASLt with its version, or that there is none.
+// LibraryName is cuBLASLt with its version, or says that there is none.
 func (b *Backend) LibraryName() string {
 	l := b.library
 	if l == nil {
@@ -80,7 +80,7 @@ func (b *Backend) LibraryName() string {
 	return "cuBLASLt " + cublaslt.VersionText(l.lib.Version())
 }
 
-// maker is what choices of this card belong to.
+// maker identifies what choices for this card are valid for.
 func (b *Backend) maker() Maker {
 	c := b.ctx.Card()
 	m := Maker{Card: c.Name, Capability: c.Capability(), SMs: c.SMs}
@@ -90,7 +90,8 @@ func (b *Backend) maker() Maker {
 	return m
 }
 
-// openLibrary makes the library ready; nil where it is not used, for the error's reason.
+// openLibrary opens a handle; if it is nil the library is not used, because it is off or for the error's
+// reason.
 func (b *Backend) openLibrary() (h *cublaslt.Handle, err error) {
 	l := b.library
 	switch {
@@ -112,13 +113,12 @@ func (b *Backend) openLibrary() (h *cublaslt.Handle, err error) {
 	return h, l.refused
 }
 
-// kept is where measurements of this card are kept.
+// kept is the file of measurements for this card.
 func (b *Backend) kept() kept {
 	return keptIn(b.library.Folder, b.maker(), b.library.Driver, kernels.Version())
 }
 
-// choice is what is known of a product before it is measured, and whether it may be
-// measured.
+// choice is what is known of a product before it is measured, and whether it may be measured.
 func (l *library) choice(m Maker, stored known, product string) (c Choice, found, measure bool) {
 	if c, ok := l.chosen[product]; ok {
 		return c, true, true
@@ -137,8 +137,8 @@ func (l *library) choice(m Maker, stored known, product string) (c Choice, found
 	return c, ok, true
 }
 
-// Arithmetic implements engine's optional interface of images: what decides how this
-// program's results are rounded.
+// Arithmetic implements engine's optional interface of images: it says what decides how this program's
+// results are rounded.
 func (x *image) Arithmetic() string {
 	text := x.on.Arithmetic()
 	if x.choices != nil {
@@ -149,10 +149,10 @@ func (x *image) Arithmetic() string {
 	return text
 }
 
-// Choices are those of the program.
+// Choices returns the program's choices.
 func (x *image) Choices() *Choices { return x.choices }
 
-// Matmuls are the choices as a record, without times, and a text about them.
+// Matmuls returns the choices as a record, without times, and a text about them.
 func (x *image) Matmuls() (record []byte, text string) {
 	if x.choices == nil {
 		return nil, ""

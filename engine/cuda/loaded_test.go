@@ -10,11 +10,11 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// taking are the calls by which something is taken that is given back when a program is unloaded.
+// taking lists the calls that take something which is given back when a program is unloaded.
 var taking = []string{"cuMemAlloc", "cuMemHostAlloc", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate", "cuStreamBeginCapture", "cuGraphInstantiate", "cuGraphUpload"}
 
-// After Load nothing is allocated, whatever runs do: micro-batches that are followed or not, an
-// update, states that are read and written.
+// Nothing is allocated after Load, whatever runs do: micro-batches, followed or not, an update, states read
+// and written.
 func TestNothingIsTakenAfterLoad(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows             int

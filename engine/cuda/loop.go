@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
-// elementwise generates the loop of an elementwise operation or a fused body:
-// one pass over memory, several neighboring elements a thread.
+// elementwise generates the loop of an elementwise operation or a fused body: one pass over memory, with
+// several neighboring elements to a thread.
 func (l *lowering) elementwise(n *graph.Node) {
 	b, shape := bodyOf(n), n.Out[0].Shape()
 	loop := newLoop(b, shape)
@@ -23,7 +23,7 @@ func (l *lowering) elementwise(n *graph.Node) {
 	for _, v := range n.Out[:whole] {
 		loop.write(v.DType(), l.at(v), shape.Strides(shape))
 	}
-	// What is only summed up goes through the workspace.
+	// Results that are only summed up go through the workspace.
 	sums := make([]address, len(op.Reductions))
 	types := make([]graph.Type, len(op.Reductions))
 	for k := range op.Reductions {
@@ -37,7 +37,7 @@ func (l *lowering) elementwise(n *graph.Node) {
 	}
 }
 
-// registerType is the format of a register of a body.
+// registerType is the format of register r of a body.
 func registerType(b *graph.Body, in []*graph.Value, r int) graph.DType {
 	if r < b.Inputs {
 		return in[r].DType()
@@ -45,7 +45,7 @@ func registerType(b *graph.Body, in []*graph.Value, r int) graph.DType {
 	return b.Instrs[r-b.Inputs].DType
 }
 
-// copyBody is the body of a copy into a format.
+// copyBody is a body that copies into a format.
 func copyBody(d graph.DType) *graph.Body {
 	return &graph.Body{Inputs: 1, Results: []int{1}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: d}}}
 }
@@ -67,16 +67,15 @@ func bodyOf(n *graph.Node) *graph.Body {
 	return b
 }
 
-// loop is a body that runs over the elements of a shape, with the layout of its
-// operands and results.
+// loop is a body that runs over the elements of a shape, with the layout of its operands and results.
 type loop struct {
 	body    *graph.Body
 	in, out []strided
 	dims    graph.Shape
-	width   int // elements of a thread: neighbors along the last dimension
+	width   int // elements per thread: neighbors along the last dimension
 }
 
-// strided is an operand or a result of a loop.
+// strided is an operand or result of a loop.
 type strided struct {
 	dtype  graph.DType
 	at     address
@@ -89,7 +88,7 @@ func newLoop(b *graph.Body, shape graph.Shape) *loop {
 	return &loop{body: b, in: make([]strided, b.Inputs), dims: shape.Clone()}
 }
 
-// read makes a value, which broadcasts to the shape, input i of the body.
+// read makes a value, which must broadcast to the shape, input i of the body.
 func (k *loop) read(i int, t graph.Type, at address) {
 	if isCounter(k.body, i) {
 		k.in[i] = strided{dtype: t.DType, at: at, counter: true}
@@ -98,7 +97,7 @@ func (k *loop) read(i int, t graph.Type, at address) {
 	k.in[i] = strided{dtype: t.DType, at: at, stride: t.Shape.Strides(k.dims)}
 }
 
-// write puts the next result of the body where strides say.
+// write places the next result of the body, with its strides.
 func (k *loop) write(d graph.DType, at address, strides []int) {
 	k.out = append(k.out, strided{dtype: d, at: at, stride: strides})
 }
@@ -113,7 +112,7 @@ func isCounter(b *graph.Body, i int) bool {
 
 const loopThreads = 256
 
-// loop launches a kernel generated for k.
+// loop generates and launches a kernel for k.
 func (l *lowering) loop(k *loop) {
 	k.collapse()
 	k.width = k.widest()
@@ -128,7 +127,7 @@ func (l *lowering) loop(k *loop) {
 	k.work(l.run(l.generate("loop", func() (string, error) { return k.text(l.target) }), ceil(chunks, loopThreads), loopThreads, p))
 }
 
-// work is what the loop does.
+// work counts the work of the loop.
 func (k *loop) work(x *launch) {
 	w, last := warps(int(k.dims.Elems())/k.width), len(k.dims)-1
 	x.does("warp", w).does("axis", w*last)
@@ -139,7 +138,7 @@ func (k *loop) work(x *launch) {
 		}
 		width, axes := k.width, 0
 		if o.stride[last] == 0 {
-			width = 1 // the same for all
+			width = 1 // the same value for all neighbors
 		}
 		elems := 1
 		for d, s := range o.stride {
@@ -158,8 +157,8 @@ func (k *loop) work(x *launch) {
 	}
 }
 
-// sectors are those that the first warp touches in an operand: neighboring lanes have
-// neighboring chunks.
+// sectors is how many sectors of an operand the first warp touches: neighboring lanes have neighboring
+// chunks.
 func (o *strided) sectors(dims graph.Shape, width int) int {
 	const sector = 32
 	size := int(o.dtype.Size())
@@ -188,13 +187,13 @@ func (k *loop) operands() []*strided {
 	return all
 }
 
-// walked are those that the loop walks over.
+// walked are the operands that the loop steps through.
 func (k *loop) walked() []*strided {
 	return slices.DeleteFunc(k.operands(), func(o *strided) bool { return o.counter })
 }
 
-// collapse drops dimensions of extent 1 and joins neighboring dimensions that all
-// operands run through as one.
+// collapse drops dimensions of extent 1 and joins neighboring dimensions that all operands step through as
+// one.
 func (k *loop) collapse() {
 	for d := len(k.dims) - 1; d >= 0; d-- {
 		if k.dims[d] == 1 && len(k.dims) > 1 {
@@ -224,8 +223,7 @@ func (k *loop) remove(d int) {
 	}
 }
 
-// widest is how many neighbors a thread can take with one access of at most 16
-// bytes for each operand.
+// widest is how many neighbors a thread can process with one access of at most 16 bytes to each operand.
 func (k *loop) widest() int {
 	last := len(k.dims) - 1
 	for w := 8; w > 1; w /= 2 {
@@ -266,7 +264,7 @@ func (k *loop) text(target int) (string, error) {
 		}
 		width := k.width
 		if o.stride[len(k.dims)-1] == 0 {
-			width = 1 // the same for all
+			width = 1 // the same value for all neighbors
 		}
 		if values[i], err = e.load(o.dtype, at, width); err != nil {
 			return "", err
@@ -295,9 +293,8 @@ func (k *loop) text(target int) (string, error) {
 	return e.kernel(len(k.in)+len(k.out), loopThreads), nil
 }
 
-// coordinates computes the place of the thread's first element along each
-// dimension, the last in units of the width, as the emitter's words c0, c1, ...;
-// the number of the thread's chunk is returned.
+// coordinates computes the position of the thread's first element along each dimension, the last in units of
+// the width, in the emitter's words 0, 1, .... It returns the number of the thread's chunk.
 func (k *loop) coordinates(e *emitter) (chunk string) {
 	block, thread := e.fresh(), e.fresh()
 	chunk = e.fresh()
@@ -322,7 +319,7 @@ func (k *loop) coordinates(e *emitter) (chunk string) {
 	return chunk
 }
 
-// address computes the address of the thread's part of an operand.
+// address computes where the thread's part of an operand begins.
 func (k *loop) address(e *emitter, param int, o strided) string {
 	at := e.wide()
 	e.put("ld.param.u64 %s, [p%d]", at, param)
@@ -346,8 +343,7 @@ func (k *loop) address(e *emitter, param int, o strided) string {
 	return at
 }
 
-// kernel is a kernel of the text so far, from its parameters on, which are n
-// addresses p0, p1, ...
+// kernel completes the text so far to a kernel, from its parameters on: n addresses p0, p1, ....
 func (e *emitter) kernel(n, threads int) string {
 	params := make([]string, n)
 	for i := range params {

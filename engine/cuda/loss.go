@@ -21,8 +21,8 @@ func (l *lowering) crossEntropyGrad(n *graph.Node) {
 	l.lossGrad(x.Type, l.at(x), l.at(n.In[1]), l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4]), x.DType(), l.at(n.Out[0]), x.Shape()[1])
 }
 
-// lossGrad computes the gradient of the logits in a format, which may overwrite the
-// logits where it has theirs.
+// lossGrad computes the gradient of the logits in a format; it may overwrite the logits if it has their
+// format.
 func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address, d graph.DType, dx address, pitch int) {
 	name := "cross_entropy_grad_" + t.DType.String()
 	if d != t.DType {
@@ -49,12 +49,12 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 	losses, lse := l.take(4*int64(rows)), l.take(4*int64(rows))
 	dloss, dh := l.at(n.In[4]), l.at(n.Out[1])
 	c := l.chunks(n, op.Chunk, l.at(n.Out[len(n.Out)-1]), op.TF32)
-	// The gradient of the logits in the format of products; in place where that is
-	// the logits' own and its rows begin where products want them.
+	// Products take the gradient of the logits in their own format. It overwrites the logits if that is their
+	// format too and its rows begin where products need them.
 	gradient, pitch := c.buffer, c.vocab
 	if l.onTensorCores(c.dtype, c.tf32) {
 		piece := perPiece(c.dtype)
-		pitch = ceil(c.vocab, piece) * piece // rows that begin at multiples of 16 bytes
+		pitch = ceil(c.vocab, piece) * piece // so that rows begin at multiples of 16 bytes
 	}
 	if c.dtype != graph.F32 || pitch != c.vocab {
 		gradient = l.take(c.dtype.Size() * int64(op.Chunk) * int64(pitch))
@@ -82,7 +82,7 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 	l.reduceRows("sum_", graph.F32, losses, l.at(n.Out[0]), 1, rows, 1)
 }
 
-// chunks is a loss of linear logits, some rows at a time.
+// chunks computes the loss of linear logits for some rows at a time.
 type chunks struct {
 	*lowering
 	h, w                    factor // in one format
@@ -102,7 +102,7 @@ func (l *lowering) chunks(n *graph.Node, most int, buffer address, tf32 bool) *c
 	return c
 }
 
-// each calls f for each chunk; what f takes of the workspace is free after it.
+// each calls f for each chunk; workspace that f takes is free again afterwards.
 func (c *chunks) each(f func(from, rows int)) {
 	taken := c.scratch
 	for from := 0; from < c.rows; from += c.max {
@@ -111,7 +111,7 @@ func (c *chunks) each(f func(from, rows int)) {
 	}
 }
 
-// rowsOf are the rows of h from one on.
+// rowsOf are the rows of h that start at from.
 func (c *chunks) rowsOf(from int) factor {
 	return factor{dtype: c.dtype, at: c.h.at.plus(int64(from) * int64(c.width) * c.dtype.Size())}
 }

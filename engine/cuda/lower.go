@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// ErrNoKernel says that an operation cannot run on cards.
+// ErrNoKernel means that an operation cannot run on cards.
 var ErrNoKernel = errors.New("cards have no kernel for it")
 
 // lower appends the launches of one node.

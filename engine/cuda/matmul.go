@@ -8,21 +8,21 @@ import (
 	"github.com/snug-ml/snug/internal/tiling"
 )
 
-// factor is an operand of a product in memory, a matrix or a batch of them.
+// factor is an operand of a product in memory: a matrix or a batch of them.
 type factor struct {
 	dtype graph.DType
 	at    address
 	trans bool
 }
 
-// product is op(A) op(B) [m, n] with K = k, batch times.
+// product is op(A) op(B), an m x n matrix for each of batch, with inner dimension k.
 type product struct {
 	a, b           factor
 	batch, m, n, k int
-	// pitch is how many elements rows of A are apart where their ends are padded with
-	// zeros, on tensor cores alone; 0: they are not.
+	// pitch is the distance in elements between rows of A that are padded with zeros, on tensor cores only;
+	// 0: rows are not padded.
 	pitch int
-	// tf32 rounds factors in float32 to TF32.
+	// tf32 says that float32 factors are rounded to TF32.
 	tf32 bool
 }
 
@@ -38,13 +38,13 @@ func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
 		p.b = l.factor(n.In[1], op.TransB, op.MapB)
 	}
 	p.batch, p.m, p.n, p.k = op.Dims(in)
-	if op.SumA { // of a matrix [K, M]
+	if op.SumA { // sums over K of a matrix [K, M]
 		l.reduceColumns("sum_", n.In[0].DType(), l.at(n.In[0]), l.at(n.Out[len(n.Out)-1]), 1, p.k, p.m, 1)
 	}
 	l.product(p, l.epilogueOf(n, op))
 }
 
-// factor is an operand of a product, put through a function.
+// factor is an operand of a product, with a function applied to it.
 func (l *lowering) factor(v *graph.Value, trans bool, f graph.Elementwise) factor {
 	if f == (graph.Elementwise{}) {
 		return factor{v.DType(), l.at(v), trans}
@@ -57,7 +57,7 @@ func (l *lowering) factor(v *graph.Value, trans bool, f graph.Elementwise) facto
 	return factor{v.DType(), at, trans}
 }
 
-// epilogueOf is the epilogue of the product of a node.
+// epilogueOf is the epilogue of a node's product.
 func (l *lowering) epilogueOf(n *graph.Node, op graph.MatMul) *epilogue {
 	y := n.Out[0]
 	cols := y.Shape().Last()
@@ -91,7 +91,7 @@ func (l *lowering) epilogueOf(n *graph.Node, op graph.MatMul) *epilogue {
 	return e
 }
 
-// accumulating is the epilogue that adds to a float matrix.
+// accumulating is the epilogue that adds to a float32 matrix.
 func accumulating(cols int, to address) *epilogue {
 	c := placed{dtype: graph.F32, at: to}
 	return &epilogue{
@@ -100,7 +100,7 @@ func accumulating(cols int, to address) *epilogue {
 	}
 }
 
-// afterwards stores the product in the workspace and has the body done as a loop.
+// afterwards stores the product in the workspace and runs the body later as a loop.
 func (l *lowering) afterwards(n *graph.Node, op graph.MatMul, d graph.DType) *epilogue {
 	y := n.Out[0]
 	t := graph.Type{DType: d, Shape: y.Shape()}
@@ -141,7 +141,7 @@ func (l *lowering) product(p product, e *epilogue) {
 	l.later = nil
 }
 
-// wide is a factor in float32.
+// wide converts a factor to float32.
 func (l *lowering) wide(f factor, elems int) factor {
 	if f.dtype == graph.F32 {
 		return f
@@ -151,8 +151,8 @@ func (l *lowering) wide(f factor, elems int) factor {
 	return factor{graph.F32, at, f.trans}
 }
 
-// onTensorCores reports whether products of a format, float32 rounded to TF32 or not, have
-// kernels for them.
+// onTensorCores reports whether there are kernels on tensor cores for products of a format; float32 needs
+// rounding to TF32.
 func (l *lowering) onTensorCores(d graph.DType, tf32 bool) bool {
 	if tf32 && l.target < 80 {
 		l.fail("tf32 needs compute capability 8.0 or newer")
@@ -160,7 +160,7 @@ func (l *lowering) onTensorCores(d graph.DType, tf32 bool) bool {
 	return d == graph.F16 || d == graph.BF16 && l.target >= 80 || d == graph.F32 && tf32
 }
 
-// formatOf is a format in the names of kernels on tensor cores.
+// formatOf is a format's name in the names of kernels on tensor cores.
 func formatOf(d graph.DType) string {
 	if d == graph.F32 {
 		return "tf32"
@@ -171,10 +171,10 @@ func formatOf(d graph.DType) string {
 // perPiece is how many elements of a format 16 bytes hold.
 func perPiece(d graph.DType) int { return int(16 / d.Size()) }
 
-// aligned reports whether rows of n elements of a factor begin at multiples of 16 bytes.
+// aligned reports whether a factor's rows of n elements begin at multiples of 16 bytes.
 func aligned(f factor, n int) bool { return n%perPiece(f.dtype) == 0 && f.at.offset%16 == 0 }
 
-// rowA is how many elements a row of A has.
+// rowA is the length of a row of A.
 func (p product) rowA() int {
 	if p.a.trans {
 		return p.m
@@ -182,15 +182,15 @@ func (p product) rowA() int {
 	return p.k
 }
 
-// padded reports whether rows of A are further apart than they are long.
+// padded reports whether the distance between rows of A is more than their length.
 func (p product) padded() bool { return p.pitch != 0 && p.pitch != p.rowA() }
 
-// tiled is p as it is cut into tiles.
+// tiled is p in the form that tiling takes.
 func (p product) tiled() tiling.Product {
 	return tiling.Product{Batch: p.batch, M: p.m, N: p.n, K: p.k}
 }
 
-// gemm launches a product; part i of K gives rows i*m.. of the result.
+// gemm launches a product; part i of K gives rows i*m... of the result.
 func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	s := p.tiled().Tile(l.sms)
 	kernel := map[int]string{64: "64", 128: "128"}[s]
@@ -214,23 +214,23 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	tiles := ceil(p.n, s) * ceil(p.m, s) * p.batch * parts
 	x := l.runProduct(kernel, [3]int{tiles, 1, 1}, threads, params, e, s, tiles, p.batch*parts*p.m*p.n)
 	x.multiplies(p.batch*p.m, p.n, p.k).moves(int64(p.batch) * (int64(p.m)*int64(p.k)*p.a.dtype.Size() + int64(p.k)*int64(p.n)*p.b.dtype.Size()))
-	if threads == 256 { // one kernel for all, with steps of 8 along K
+	if threads == 256 { // one kernel for all layouts, with steps of 8 along K
 		x.does("step "+transposes(p), tiles*ceil(size, 8))
 		return
 	}
 	x.does("step", tiles*ceil(size, 32))
 }
 
-// steppable fails where rows of a product in float have elements of which 32 rows
-// cannot be counted in 32 bits, which is how the kernels step over them.
+// steppable fails for a float32 product whose rows are so long that the elements of 32 rows cannot be counted
+// in 32 bits, as the kernels count them to step over rows.
 func (l *lowering) steppable(row ...int) {
 	if n := slices.Max(row); n >= 1<<27 {
 		l.fail("a float32 matmul with rows of %d elements: want fewer than 2^27", n)
 	}
 }
 
-// runProduct launches a kernel with an epilogue in its places: so many blocks have a tile of a side
-// each, of a result of so many elements.
+// runProduct launches a kernel with an epilogue in its places. Each of tiles blocks computes a tile of side x
+// side of a result of elems elements.
 func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue, side, tiles, elems int) *launch {
 	params.align(8)
 	for _, o := range slices.Concat(e.in, e.out) {
@@ -257,10 +257,10 @@ func flag(b bool) int {
 	return 0
 }
 
-// epilogueLoop runs an epilogue as a loop over a product of rows in the workspace.
+// epilogueLoop runs an epilogue as a loop over the rows of a product in the workspace.
 func (l *lowering) epilogueLoop(e *epilogue, rows int, at address) {
 	shape := graph.Shape{rows, e.cols}
-	// The product is rounded first, as a step of its own.
+	// The product is first rounded, as a separate step.
 	b := &graph.Body{Inputs: e.body.Inputs, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: e.first}}}
 	moved := func(r int) int {
 		switch {

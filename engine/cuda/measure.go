@@ -14,10 +14,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// choose decides for each product of the program whether cuBLASLt computes it. What is
-// not known from the run that is continued, or from earlier, is measured, in the
-// arena, which is still empty. Whatever the library cannot do is left to snug's
-// kernels; only a card that is lost is an error.
+// choose decides for each product of the program whether cuBLASLt computes it. Products whose choice is not
+// known, from the run being continued or from before, are measured in the arena, which is still empty. What
+// the library cannot do is left to snug's kernels; only a lost card is an error.
 func (x *image) choose() error {
 	on := x.on
 	if on.library == nil || len(x.code.products) == 0 {
@@ -28,7 +27,7 @@ func (x *image) choose() error {
 	if err != nil {
 		return err
 	}
-	// Why the library is not used is what `doctor` says; snug's kernels do as well.
+	// `doctor` says why the library is not used; without it snug's kernels compute everything.
 	x.handle, _ = on.openLibrary()
 	usable := x.handle != nil
 	m := on.maker()
@@ -69,7 +68,7 @@ func (x *image) choose() error {
 		}
 	}
 	if len(measured) > 0 {
-		for name := range measured { // what did not fit this program alone stays
+		for name := range measured { // stored choices that did not fit this program alone stay
 			if _, ok := stored[name]; ok {
 				delete(measured, name)
 			}
@@ -82,8 +81,8 @@ func (x *image) choose() error {
 	return err
 }
 
-// usable reports whether a choice that was made before can be kept here; an algorithm
-// is run once, so that its code is loaded before graphs are captured.
+// usable reports whether a choice made earlier can be kept here. An algorithm is run once, so that its code
+// is loaded before graphs are captured.
 func (x *image) usable(r *replaced, c Choice) (ok bool, err error) {
 	if len(c.Algorithm) == 0 {
 		return true, nil
@@ -107,19 +106,19 @@ func (x *image) usable(r *replaced, c Choice) (ok bool, err error) {
 	return ok && err == nil, nil
 }
 
-// library queues a product of cuBLASLt's.
+// library queues a product for cuBLASLt.
 func (x *image) library(r *replaceable, a cublaslt.Algorithm, bases *[regions]driver.Ptr) error {
 	return x.ctx.Do(func() error {
 		return x.handle.Run(r.Product, a, r.operands(bases), x.compute.Handle())
 	})
 }
 
-// worthwhile is how much of the time of snug's kernels cuBLASLt may take to be chosen:
-// less of a difference is within what measurements differ by.
+// worthwhile is the fraction of the time of snug's kernels that cuBLASLt may take to be chosen: smaller
+// differences are within the error of measurement.
 const worthwhile = 0.97
 
-// measure finds what is fastest for a product. Candidates must compute what snug's
-// kernels do, twice with the same bits.
+// measure finds what is fastest for a product. A candidate must compute what snug's kernels do, twice with
+// the same bits.
 func (x *image) measure(r *replaced) (c Choice, err error) {
 	c.Product = r.Product.String()
 	var list []cublaslt.Candidate
@@ -179,27 +178,27 @@ func (x *image) measure(r *replaced) (c Choice, err error) {
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// lost gives an error of the driver, or nil for one of the library, which leaves the
-// product to snug's kernels.
+// lost returns an error of the driver, or nil for one of the library, which leaves the product to snug's
+// kernels.
 func (x *image) lost(err error) error {
 	var e *cublaslt.Error
 	if errors.As(err, &e) {
-		return x.compute.Sync() // what its kernels left behind
+		return x.compute.Sync() // reports errors that its kernels left behind
 	}
 	return err
 }
 
-// trial compares what cuBLASLt computes with what snug's kernels do.
+// trial compares cuBLASLt's results with those of snug's kernels.
 type trial struct {
 	x     *image
 	r     *replaced
-	at    int64 // D in the arena
+	at    int64 // of D in the arena
 	out   graph.DType
 	elems int64
 }
 
-// newTrial fills the operands with numbers: a card draws less power for zeros, and is
-// then faster than it will be.
+// newTrial fills the operands with random numbers: a card draws less power for zeros, and would be faster
+// than in a real run.
 func (x *image) newTrial(r *replaced, bases *[regions]driver.Ptr) (*trial, error) {
 	dtypes := map[cublaslt.DataType]graph.DType{}
 	for d, t := range dataTypes {
@@ -228,10 +227,10 @@ func (x *image) newTrial(r *replaced, bases *[regions]driver.Ptr) (*trial, error
 	return t, nil
 }
 
-// period is how many numbers are made: a prime, so that rows differ.
+// period is how many numbers are generated before they repeat: a prime, so that rows differ.
 const period = 65521
 
-// numbers are between -1 and 1, the same ones always.
+// numbers are random between -1 and 1, but the same ones each time.
 func numbers(d graph.DType, n int64) []byte {
 	rng := rand.New(rand.NewPCG(1, 2))
 	elems := make([]float64, min(n, period))
@@ -256,8 +255,7 @@ func (x *image) scatter(at, elems int64, d graph.DType) error {
 	return nil
 }
 
-// result runs a product once on what D held before, and returns its first and its
-// last elements.
+// result fills D with numbers, runs a product once, and returns the first and the last elements of D.
 func (t *trial) result(run func() error) ([]byte, error) {
 	if err := t.x.scatter(t.at, t.elems, t.out); err != nil {
 		return nil, err
@@ -274,8 +272,8 @@ func (t *trial) result(run func() error) ([]byte, error) {
 	return both, errors.Join(t.x.download(both[:n], t.at), t.x.download(both[n:], t.at+size-n))
 }
 
-// try is the time of a candidate; 0 where it is not taken: it fails, or computes
-// something else, or not the same twice.
+// try returns the time of a candidate; 0 if it is not taken, because it fails, computes something else, or
+// differs between two runs.
 func (t *trial) try(run func() error, want []byte, limit time.Duration) (time.Duration, error) {
 	var got [2][]byte
 	for i := range got {
@@ -291,8 +289,8 @@ func (t *trial) try(run func() error, want []byte, limit time.Duration) (time.Du
 	return took, t.x.lost(err)
 }
 
-// agrees reports whether two results are the same but for rounding: of the
-// result to 16 bits, of sums in another order.
+// agrees reports whether two results are equal but for rounding: of the result to 16 bits, and of sums in
+// another order.
 func (t *trial) agrees(got, want []byte) bool {
 	n := len(want) / int(t.out.Size())
 	a := engine.Tensor{Type: graph.T(t.out, n), Data: got}.Float64s()
@@ -302,27 +300,27 @@ func (t *trial) agrees(got, want []byte) bool {
 		most = max(most, math.Abs(v))
 	}
 	tolerance := map[graph.DType]float64{graph.F32: 1e-4, graph.F16: 1.0 / 256, graph.BF16: 1.0 / 64}[t.out]
-	if t.r.TF32 { // factors that lose 13 bits, rounded or cut off
+	if t.r.TF32 { // factors lose 13 bits, rounded or cut off
 		tolerance = 1.0 / 256
 	}
 	for i := range a {
-		if !(math.Abs(a[i]-b[i]) <= tolerance*most) { // not a number either
+		if !(math.Abs(a[i]-b[i]) <= tolerance*most) { // NaN fails too
 			return false
 		}
 	}
 	return true
 }
 
-// A measurement repeats a product in a graph, as it will run, so often that it takes
-// about batchTime, at most batchMost times; it is the best of some replays.
+// A measurement repeats a product in a graph, as it will run, often enough to take about batchTime, but at
+// most batchMost times; the best of several replays counts.
 const (
 	batchTime    = 2 * time.Millisecond
 	batchMost    = 20
 	batchReplays = 3
 )
 
-// timed is the time that a product takes on the card. One that clearly takes longer
-// than limit is measured no further.
+// timed is the time that a product takes on the card. A product that clearly takes longer than limit is not
+// measured further.
 func (x *image) timed(run func() error, limit time.Duration) (time.Duration, error) {
 	once, err := x.repeated(run, 1, 1)
 	if err != nil {
@@ -339,8 +337,7 @@ func (x *image) timed(run func() error, limit time.Duration) (time.Duration, err
 	return max(took, 1), nil
 }
 
-// repeated is the time of one of n products in a graph, the best of some replays after
-// one that warms up.
+// repeated is the time of one of n products in a graph, the best of several replays after a warm-up.
 func (x *image) repeated(run func() error, n, replays int) (best time.Duration, err error) {
 	began, err := x.ctx.NewEvent(true)
 	if err != nil {

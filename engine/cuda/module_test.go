@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// A card assembles the kernels that a program launches and no others, each once.
+// A card assembles only the kernels that a program launches, each once.
 func TestModuleFollowsProgram(t *testing.T) {
 	b := graph.NewBuilder("f")
 	x := b.Input("x", graph.T(graph.F32, 8, 256))

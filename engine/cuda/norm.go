@@ -4,8 +4,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// rowGroup names the kernels for rows of n elements, and how many rows a block of
-// theirs does.
+// rowGroup is the suffix of the kernels for rows of n elements, and how many rows each block handles.
 func rowGroup(n int) (suffix string, rows int) {
 	switch {
 	case n%4 == 0 && n <= 256:
@@ -20,7 +19,7 @@ func rowGroup(n int) (suffix string, rows int) {
 func (l *lowering) runRows(kernel, formats string, rows, n int, moved int64, p *params) {
 	group, per := rowGroup(n)
 	lines := warps(n)
-	if per > 1 { // of four neighbors a lane
+	if per > 1 { // four neighbors a lane
 		lines = ceil(n, 128)
 	}
 	l.run(kernel+"_"+group+formats, ceil(rows, per), 256, p).does("row", rows).does("line", rows*lines).moves(moved).overRows()
@@ -44,7 +43,7 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	rows, width := x.Shape().Rows(), x.Shape().Last()
 	formats, dyAt := l.gradFormats(x, dy)
 
-	// The sums first: dx may overwrite dy.
+	// Compute the sums first, as dx may overwrite dy.
 	const most = 256 // rows of a part
 	parts := min(ceil(rows, most), 65535)
 	size := ceil(rows, parts)
@@ -86,8 +85,8 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	l.runRows(op.Name(), formats, rows, width, moved, p.ptr(l.at(n.Out[0])).u32(rows, width))
 }
 
-// gradFormats names the kernels for the formats of x and dy, and gives dy in its
-// own: there are kernels for equal ones and for a float dy.
+// gradFormats is the suffix of the kernels for the formats of x and dy, and the address of dy in its format:
+// there are kernels for equal formats and for a float32 dy, to which others are widened.
 func (l *lowering) gradFormats(x, dy *graph.Value) (suffix string, at address) {
 	d, at := dy.DType(), l.at(dy)
 	if d != x.DType() && d != graph.F32 {
@@ -96,7 +95,7 @@ func (l *lowering) gradFormats(x, dy *graph.Value) (suffix string, at address) {
 	return "_" + x.DType().String() + "_" + d.String(), at
 }
 
-// widened is a copy of a 16-bit value in float32, which holds it exactly.
+// widened is a float32 copy of a 16-bit value, which float32 holds exactly.
 func (l *lowering) widened(v *graph.Value) address {
 	to := v.Type.With(graph.F32)
 	at := l.take(to.Bytes())

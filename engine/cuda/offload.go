@@ -10,29 +10,29 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// transfer is a copy between the card and the host's memory of what is offloaded.
+// transfer is a copy of offloaded data between the card and the host's memory.
 type transfer struct {
 	out   bool
-	host  int64 // where it is there
+	host  int64 // offset in the host's memory
 	card  address
 	bytes int64
 }
 
-// fetch copies a part of what is offloaded to the card.
+// fetch copies a part of an offloaded state to the card.
 func (l *lowering) fetch(n *graph.Node, op graph.Fetch) {
 	from := l.at(n.In[0]).offset + op.From*n.In[0].DType().Size()
 	l.launches = append(l.launches, launch{node: n, copy: &transfer{host: from, card: l.at(n.Out[0]), bytes: n.Out[0].Type.Bytes()}})
 }
 
-// writeBack copies it back.
+// writeBack copies a part of an offloaded state back to the host.
 func (l *lowering) writeBack(n *graph.Node, op graph.WriteBack) {
 	to := l.at(n.In[0]).offset + op.From*n.In[0].DType().Size()
 	l.launches = append(l.launches, launch{node: n, copy: &transfer{out: true, host: to, card: l.at(n.In[1]), bytes: n.In[1].Type.Bytes()}})
 }
 
-// stepPart is a launch of a step for a part of its weight. The kernel counts elements from the
-// weight's first, which random bits depend on: its blocks are those of the part, and states begin
-// where they would if they were whole. Nothing is read outside of the part.
+// stepPart launches a step for a part of its weight. The kernel counts elements from the start of the weight,
+// as random bits depend on them: its blocks are those of the part, and the states' addresses are where the
+// states would begin if they were whole. Nothing outside the part is read.
 func (l *lowering) stepPart(n *graph.Node, op graph.StepPart) {
 	l.flush()
 	s := stepOf(op.Step)
@@ -62,15 +62,15 @@ func (l *lowering) stepPart(n *graph.Node, op graph.StepPart) {
 	l.flush()
 }
 
-// transfers are the streams on which states cross while steps compute.
+// transfers holds the streams on which states are copied while steps compute, and the host's memory.
 type transfers struct {
 	in, out driver.Stream
 	host    []byte         // page-locked
-	free    []driver.Event // that nobody waits for
+	free    []driver.Event // events that nothing waits for
 	all     []driver.Event
 }
 
-// newTransfers reserves the host's memory; nil where nothing is offloaded.
+// newTransfers reserves the host's memory; it returns nil if nothing is offloaded.
 func newTransfers(ctx driver.Context, bytes int64) (t *transfers, err error) {
 	if bytes == 0 {
 		return nil, nil
@@ -88,7 +88,7 @@ func newTransfers(ctx driver.Context, bytes int64) (t *transfers, err error) {
 	return t, nil
 }
 
-// event is one that nobody waits for.
+// event returns an event that nothing waits for.
 func (t *transfers) event(ctx driver.Context) (e driver.Event, err error) {
 	if n := len(t.free); n > 0 {
 		e, t.free = t.free[n-1], t.free[:n-1]
@@ -100,7 +100,7 @@ func (t *transfers) event(ctx driver.Context) (e driver.Event, err error) {
 	return e, err
 }
 
-// close gives back what was made.
+// close frees the events, the streams and the memory.
 func (t *transfers) close(ctx driver.Context, add func(error)) {
 	if t == nil {
 		return
@@ -118,13 +118,13 @@ func (t *transfers) close(ctx driver.Context, add func(error)) {
 	}
 }
 
-// crossing is what is on its way while launches are captured: the events that their readers
-// wait for, by the nodes that began it.
+// crossing holds the copies under way while launches are captured: the events that their readers wait for, by
+// the nodes that began the copies.
 type crossing struct {
 	x       *image
 	fetched map[*graph.Node]driver.Event
 	written map[*graph.Node]driver.Event
-	// waiting are the copies to the host of what a node computes, by its last launch.
+	// waiting holds, by the last launch of a node, the copies to the host of its results.
 	waiting map[*bound][]*bound
 }
 
@@ -146,8 +146,7 @@ func newCrossing(x *image, launches []bound) *crossing {
 	return c
 }
 
-// begin copies on another stream, once the launches so far are done, and gives the event at the
-// end.
+// begin starts a copy on another stream, after the launches so far, and returns an event for its end.
 func (c *crossing) begin(on driver.Stream, b *bound) (driver.Event, error) {
 	t := c.x.transfers
 	now, err := t.event(c.x.ctx)
@@ -160,7 +159,7 @@ func (c *crossing) begin(on driver.Stream, b *bound) (driver.Event, error) {
 	return now, on.Record(now)
 }
 
-// wait has the launches that follow wait for the end of a copy, if it is on its way.
+// wait makes later launches wait for the end of a copy, if it is under way.
 func (c *crossing) wait(on map[*graph.Node]driver.Event, n *graph.Node) error {
 	e := on[n]
 	if e == nil {
@@ -171,13 +170,12 @@ func (c *crossing) wait(on map[*graph.Node]driver.Event, n *graph.Node) error {
 	return c.x.compute.Wait(e)
 }
 
-// launch queues a launch or a copy. A copy to the card begins where it stands, and what reads it
-// waits; one to the host begins after what it copies was computed, and is waited for where it
-// stands.
+// launch queues a launch or a copy. A copy to the card begins where it stands in the order, and its readers
+// wait for it; a copy to the host begins once its data is computed, and is waited for where it stands.
 func (c *crossing) launch(b *bound) (err error) {
 	switch {
 	case b.copy != nil && b.copy.out:
-		if c.written[b.node] == nil { // what it copies was computed by a part captured before
+		if c.written[b.node] == nil { // its data was computed by a part captured before
 			if c.written[b.node], err = c.begin(c.x.transfers.out, b); err != nil {
 				return err
 			}
@@ -205,7 +203,7 @@ func (c *crossing) launch(b *bound) (err error) {
 	return nil
 }
 
-// end waits for what is still on its way.
+// end waits for the copies still under way.
 func (c *crossing) end() error {
 	for _, on := range []map[*graph.Node]driver.Event{c.fetched, c.written} {
 		for n := range on {
@@ -227,7 +225,7 @@ func (x *image) transfer(on driver.Stream, t *transfer) error {
 	return on.CopyIn(card, host)
 }
 
-// onHost is a range of what is offloaded; nil where an offset is of the arena.
+// onHost is a range of the offloaded data; nil if the offset is in the arena.
 func (x *image) onHost(offset, bytes int64) []byte {
 	if from := offset - x.p.Layout.Host.Offset; from >= 0 && bytes > 0 {
 		return x.transfers.host[from : from+bytes]

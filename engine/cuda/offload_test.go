@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// States and activations in the host's memory, which cross while the card computes, give the bits
-// of those on it, whether copies come as early or as late as the graph allows. Everything is given back.
+// States and activations in the host's memory, copied while the card computes, give the same bits as if they
+// were on the card, however early or late the graph lets copies happen. Everything is freed.
 func TestOffload(t *testing.T) {
 	check := func(d driver.Driver, few bool) error {
 		ctx, err := d.Open(max(*number, 0))

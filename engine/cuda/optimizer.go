@@ -10,8 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/codebook"
 )
 
-// stepBatch is an optimizer's step of several parameters, nodes in a row, that becomes
-// one launch.
+// stepBatch is an optimizer's step for several parameters, consecutive nodes, that becomes one launch.
 type stepBatch struct {
 	shared  graph.Op // what they have in common
 	grads   graph.DType
@@ -21,20 +20,20 @@ type stepBatch struct {
 	blocks  int
 }
 
-// optimizerStep is what a kernel of an optimizer is launched with.
+// optimizerStep says how a kernel of an optimizer is launched.
 type optimizerStep struct {
 	kernel      string
-	elems       int // elements that a block takes
+	elems       int // elements per block
 	decay, rate float64
 	round       graph.Rounding
 	hyper       func(l *lowering, p *params) // hyperparameters, after the scalars
 	zero        bool
 }
 
-// roundings end the names of kernels by how they keep weights.
+// roundings are the suffixes of kernels' names for the ways of rounding weights.
 var roundings = [...]string{graph.Exact: "", graph.Stochastic: "_stochastic", graph.Compensated: "_compensated"}
 
-// ofGradient ends the names of kernels by the format of gradients.
+// ofGradient is the suffix of kernels' names for a format of gradients.
 func ofGradient(d graph.DType) string {
 	if d == graph.BF16 {
 		return "_bf16"
@@ -63,7 +62,7 @@ func adamHyper(p *params, beta1, beta2, eps float64) {
 	p.f32(beta1, beta2, 1-beta1, 1-beta2, math.Log(beta1), math.Log(beta2), eps)
 }
 
-// moments is where the books of the program are.
+// moments is where the program's codebooks are in its tables.
 func (c *code) moments() address {
 	if c.books == nil {
 		at := c.table(books())
@@ -72,7 +71,7 @@ func (c *code) moments() address {
 	return *c.books
 }
 
-// books are the numbers of signed and unsigned codes, and where each ends.
+// books are the values of the signed and the unsigned codes, with the upper bound of each code.
 func books() *params {
 	p := new(params)
 	for _, b := range []*codebook.Book{codebook.Signed, codebook.Unsigned} {
@@ -85,7 +84,7 @@ func books() *params {
 	return p
 }
 
-// step adds a parameter to the batch that the nodes before it began.
+// step adds a parameter to the batch that earlier nodes began, or begins another.
 func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 	s := stepOf(op)
 	var scalars []address
@@ -111,7 +110,7 @@ func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 	b.blocks += int(ceil(elems, int64(s.elems)))
 }
 
-// flush launches the batch that was begun.
+// flush launches the pending batch, if any.
 func (l *lowering) flush() {
 	b := l.steps
 	if b == nil {
@@ -141,7 +140,7 @@ func (l *lowering) flush() {
 }
 
 func (l *lowering) globalNorm(n *graph.Node) {
-	const part = 16384 // elements of a block
+	const part = 16384 // elements per block
 	type sum struct {
 		kernel        string
 		table         params
@@ -171,7 +170,7 @@ func (l *lowering) globalNorm(n *graph.Node) {
 	l.rootOfSum(partial, l.at(n.Out[0]), all)
 }
 
-// rootOfSum launches the kernel that ends a sum of squares in parts.
+// rootOfSum launches the kernel that adds up partial sums of squares and takes the root.
 func (l *lowering) rootOfSum(partial, out address, parts int) {
 	l.run("root_of_sum", 1, 256, new(params).ptr(partial).ptr(out).u32(parts)).does("block", 1).does("line", warps(parts))
 }

@@ -9,28 +9,28 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// peeker copies states to the host on a stream of its own while an update computes. A
-// function is captured in two segments, the second from the first launch on that changes a
-// state; between them the host asks the guard. So the forward half of the next update
-// overlaps a save, and no state changes before it was read. Gradients that a run has finished
-// with cross here too, both ways, while it goes on.
+// peeker copies states to the host on its own stream while an update computes. A function is captured in two
+// segments, the second of which begins at the first launch that changes a state; between them the host asks
+// the guard. So the forward half of the next update overlaps a save, and no state changes before it has been
+// read. Gradients that a run has finished with are copied here too, in both directions, while the run goes
+// on.
 type peeker struct {
 	ctx     driver.Context
 	stream  driver.Stream
-	updated driver.Event // the runs before Guard
-	mu      sync.Mutex   // of the stream: the writer of a save peeks, so does the guard, and gradients are exchanged
+	updated driver.Event // after the runs before Guard
+	mu      sync.Mutex   // guards the stream, which saves, the guard and the exchange of gradients share
 	pieces  []*piece
-	free    chan *piece // those that nobody uses
+	free    chan *piece // pieces that are not in use
 }
 
-// piece is a buffer that a part of a state crosses through.
+// piece is a buffer through which a part of a state is copied.
 type piece struct {
 	bytes   []byte // page-locked
 	crossed driver.Event
 }
 
-// A state crosses in pieces of peekPiece bytes; of two, the host empties or fills one while the
-// other is on its way.
+// A state is copied in pieces of peekPiece bytes, with two buffers: the host empties or fills one while the
+// other is being copied.
 const (
 	peekPiece  = 1 << 20
 	peekPieces = 2
@@ -58,29 +58,29 @@ func newPeeker(ctx driver.Context) (p *peeker, err error) {
 	return p, nil
 }
 
-// copy copies the memory from a place on to dst.
+// copy copies memory that begins at from to dst.
 func (p *peeker) copy(dst []byte, from driver.Ptr) error {
 	nothing := func([]byte, int) {}
 	queue := func(b []byte, at int) error { return p.stream.CopyOut(b, from+driver.Ptr(at)) }
 	return p.cross(len(dst), nothing, queue, func(b []byte, at int) { copy(dst[at:], b) })
 }
 
-// write copies src to the memory from a place on.
+// write copies src to memory that begins at to.
 func (p *peeker) write(to driver.Ptr, src []byte) error {
 	nothing := func([]byte, int) {}
 	queue := func(b []byte, at int) error { return p.stream.CopyIn(to+driver.Ptr(at), b) }
 	return p.cross(len(src), func(b []byte, at int) { copy(b, src[at:]) }, queue, nothing)
 }
 
-// cross brings so many bytes across, piece by piece: what a piece holds is made ready before,
-// queued, and used after it has crossed. Between two pieces others have their turn.
+// cross copies so many bytes piece by piece: before prepares a piece, queue starts its copy, and after uses
+// it once it is copied. Between two pieces other callers get their turn.
 func (p *peeker) cross(bytes int, before func(b []byte, at int), queue func(b []byte, at int) error, after func(b []byte, at int)) error {
-	finish := func() error { return nil } // with the piece that is on its way
+	finish := func() error { return nil } // ends the copy of the piece under way
 	for at := 0; at < bytes; at += peekPiece {
 		var b *piece
 		select {
 		case b = <-p.free:
-		default: // another goroutine has one, and may wait for ours
+		default: // another goroutine has the buffer, and may wait for this one's
 			if err := finish(); err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (p *peeker) cross(bytes int, before func(b []byte, at int), queue func(b []
 	return finish()
 }
 
-// begin puts the copy of a piece into the stream.
+// begin queues the copy of a piece.
 func (p *peeker) begin(b *piece, queue func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *peeker) begin(b *piece, queue func() error) error {
 	return p.stream.Record(b.crossed)
 }
 
-// close gives back what was made.
+// close frees what was made.
 func (p *peeker) close(add func(error)) {
 	if p == nil {
 		return
@@ -157,8 +157,7 @@ func (x *image) Peek(dst []byte, offset int64) error {
 	return x.peeker.copy(dst, x.memory+driver.Ptr(offset))
 }
 
-// changing is the first of some launches that changes a state; their number where none
-// does.
+// changing is the index of the first launch that changes a state, or the number of launches if none does.
 func changing(launches []bound) int {
 	for i := range launches {
 		if changed(launches[i:i+1]) != nil {
@@ -168,7 +167,7 @@ func changing(launches []bound) int {
 	return len(launches)
 }
 
-// changed are the states that some launches change.
+// changed lists the states that some launches change.
 func changed(launches []bound) (names []string) {
 	for _, l := range launches {
 		for _, n := range append([]*graph.Node{l.node}, l.also...) {

@@ -13,9 +13,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// States are copied to the host while the next update computes, and are those of the
-// update after which the guard was set: what changes them asks it first, however late the
-// copy is.
+// States are copied to the host while the next update computes, and are those of the update after which the
+// guard was set: launches that change them ask it first, however late the copy is.
 func TestStatesAreReadBehindUpdates(t *testing.T) {
 	const n = 1<<20 + 5 // more than four pieces
 	hold, began := make(chan struct{}), make(chan struct{})
@@ -106,8 +105,8 @@ func TestStatesAreReadBehindUpdates(t *testing.T) {
 	_ = x.Close() // everything went with the card
 }
 
-// A large state crosses in pieces, of which the next is on its way while the host has the one
-// before; goroutines that copy at the same time get what is theirs.
+// A large state is copied in pieces: the next is under way while the host handles the one before. Goroutines
+// that copy at the same time each get their own data.
 func TestPiecesCrossTwoAtATime(t *testing.T) {
 	const n = 1<<20 + 5 // a little more than four pieces
 	var mu sync.Mutex

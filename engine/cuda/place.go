@@ -11,15 +11,15 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
-// epilogue is applied to the result of a product before it is stored: a body
-// whose first input is the product, four neighbors of a row at a time.
+// epilogue is applied to the result of a product before it is stored: a body whose first input is the
+// product, run on four neighbors of a row at a time.
 type epilogue struct {
 	body *graph.Body
 	// first is the format that the product is rounded to.
 	first graph.DType
 	cols  int
 	in    []placed // inputs 1, 2, ... of the body
-	out   []placed // its results, of the shape of the product
+	out   []placed // its results, with the shape of the product
 }
 
 // placed is an operand or result of an epilogue.
@@ -37,23 +37,23 @@ const (
 	perColumn
 	perRow
 	scalar
-	counter // of runs, for dropout
-	// perGroup is an element for each column and block along z.
+	counter // the counter of runs, for dropout
+	// perGroup has an element for each column and block along z.
 	perGroup
 )
 
-// wide reports whether neighbors of a row have elements of their own.
+// wide reports whether neighbors in a row have elements of their own.
 func (o placed) wide() bool { return o.extent == full || o.extent == perColumn || o.extent == perGroup }
 
-// maxPlaced is how many operands and results a kernel takes; see kernels/place.h.
+// maxPlaced is how many operands and results a kernel can take; see kernels/place.h.
 const maxPlaced = 12
 
-// plain is the epilogue that only stores.
+// plain is the epilogue that only stores the product.
 func plain(d graph.DType, cols int, to address) *epilogue {
 	return &epilogue{body: &graph.Body{Inputs: 1, Results: []int{0}}, first: d, cols: cols, out: []placed{{dtype: d, at: to}}}
 }
 
-// extentOf is how an operand broadcasts to a result of rows and columns.
+// extentOf says how an operand broadcasts to a result of rows and columns.
 func extentOf(s, result graph.Shape) (extent, bool) {
 	rows, cols := result.Rows(), result.Last()
 	strides := s.Strides(result)
@@ -71,8 +71,7 @@ func extentOf(s, result graph.Shape) (extent, bool) {
 	return 0, false
 }
 
-// substitute is the text of a kernel, from its parameters on, with an epilogue in
-// its places.
+// substitute is the text of a kernel, from its parameters on, with an epilogue in its places.
 func (ep *epilogue) substitute(target int, kernel string) (string, error) {
 	text, err := kernels.Kernel(target, kernel)
 	if err != nil {
@@ -104,7 +103,7 @@ func (ep *epilogue) substitute(target int, kernel string) (string, error) {
 	return head + "\n{\n" + w.declarations() + body, nil
 }
 
-// parsePlace reads a line "//@name key=register ...".
+// parsePlace parses a line "//@name key=register ...".
 func parsePlace(line string) (name string, keys map[string]string, ok bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(line), "//@")
 	if !ok {
@@ -125,8 +124,7 @@ type placeWriter struct {
 	steps map[string]*step
 	param string
 	calls int
-	// held are the registers that live from a load to its body: words of each
-	// operand by number.
+	// held counts the registers that live from a load to its body, by the prefix of their names.
 	held map[string]int
 }
 
@@ -144,9 +142,9 @@ func (w *placeWriter) declarations() string {
 	return s.String()
 }
 
-const lanes = 4 // neighbors of a place
+const lanes = 4 // neighbors in a place
 
-// words are the registers that hold what a load with number u reads of operand i.
+// words are the registers that hold what load number u reads of operand i.
 func (w *placeWriter) words(u string, i int, o placed) []string {
 	prefix := fmt.Sprintf("%%held_%s_%d_", u, i)
 	n := 1
@@ -167,7 +165,7 @@ func (w *placeWriter) words(u string, i int, o placed) []string {
 
 func (w *placeWriter) place(out *strings.Builder, what string, at map[string]string) error {
 	e := &emitter{steps: w.steps, calls: w.calls}
-	// Steps declare registers of their own, which would hide the kernel's.
+	// Steps declare their own registers, which would hide the kernel's.
 	row, col := e.fresh(), e.fresh()
 	e.put("mov.b32 %s, %s", row, at["row"])
 	e.put("mov.b32 %s, %s", col, at["col"])
@@ -188,7 +186,7 @@ func (w *placeWriter) place(out *strings.Builder, what string, at map[string]str
 	return err
 }
 
-// address is that of the element of an operand that belongs to (row, col).
+// address computes the address of the operand's element for (row, col).
 func (w *placeWriter) address(e *emitter, slot int, o placed, row, col string) string {
 	at := e.wide()
 	e.put("ld.param.u64 %s, [%s+%d]", at, w.param, 8*slot)
@@ -215,7 +213,7 @@ func (w *placeWriter) address(e *emitter, slot int, o placed, row, col string) s
 	return at
 }
 
-// work is what the epilogue does in so many places of a warp, for a result of so many elements.
+// work counts the epilogue's work: places is how often a warp runs a place, elems the size of the result.
 func (ep *epilogue) work(x *launch, places, elems int) {
 	x.bodyWork(ep.body, lanes, places, ep.cols%lanes == 0)
 	if ep.first.Half() {
@@ -240,13 +238,13 @@ func (ep *epilogue) work(x *launch, places, elems int) {
 		case full:
 			bytes := int64(elems) * o.dtype.Size()
 			x.adds(counts.Sector, int(ceil(bytes, 32))).moves(bytes)
-		case perColumn, perGroup: // which a warp reads again for each of its rows
+		case perColumn, perGroup: // read again by a warp for each of its rows
 			x.adds(counts.Sector, places*32*int(o.dtype.Size())/32)
 		}
 	}
 }
 
-// index is the number of the element (row, col) in the result.
+// index computes the index of the element (row, col) in the result.
 func (w *placeWriter) index(e *emitter, row, col string) string {
 	i, c := e.wide(), e.wide()
 	e.put("mul.wide.u32 %s, %s, %d", i, row, w.cols)
@@ -255,8 +253,7 @@ func (w *placeWriter) index(e *emitter, row, col string) string {
 	return i
 }
 
-// guard makes %also say whether lane k of a row whose length is not a multiple of
-// the lanes is inside.
+// guard sets %also if lane k is inside a row whose length is not a multiple of the lanes.
 func (w *placeWriter) guard(e *emitter, col string, k int) string {
 	c := e.fresh()
 	e.put("add.u32 %s, %s, %d", c, col, k)

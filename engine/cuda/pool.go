@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// counted is the number of elements of a picture, which kernels hold in 32 bits.
+// counted is the number of elements of a picture; kernels count them in 32 bits.
 func (l *lowering) counted(s graph.Shape) int {
 	if s.Elems() > math.MaxUint32 {
 		l.fail("images of %v: the pooling kernels index at most %d elements; use a smaller batch", s, math.MaxUint32)
@@ -14,7 +14,7 @@ func (l *lowering) counted(s graph.Shape) int {
 	return int(s.Elems())
 }
 
-// windows appends the geometry of pooling pictures x [B,H,W,C] to y.
+// windows appends the geometry of pooling pictures x [B,H,W,C] into y.
 func (p *params) windows(op graph.Pool2D, x, y graph.Shape) *params {
 	return p.u32(x[1], x[2], x[3], y[1], y[2], op.Kernel[0], op.Kernel[1], op.Stride[0], op.Stride[1], op.Pad[0], op.Pad[2])
 }
@@ -39,7 +39,7 @@ func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
 		to = l.take(dx.Type.With(d).Bytes())
 	}
 	p.ptr(to).u32(elems).windows(op.Pool, dx.Shape(), dy.Shape())
-	// An element is in so many windows, and for a maximum half of a window comes before it.
+	// Each element is in this many windows; for a maximum, half of a window's taps come before it on average.
 	w := warps(elems)
 	in := w * ceil(op.Pool.Kernel[0], op.Pool.Stride[0]) * ceil(op.Pool.Kernel[1], op.Pool.Stride[1])
 	x := l.run(op.Name()+"_"+d.String(), ceil(elems, 256), 256, p).does("warp", w).does("window", in).moves(traffic(n.In...), traffic(dx))

@@ -22,14 +22,14 @@ func (l *lowering) dequantize(n *graph.Node) {
 	l.decode(n.In[0], n.Out[0].DType(), l.at(n.Out[0]))
 }
 
-// decoded is a quantized operand of a product, in format d in the workspace.
+// decoded is a quantized operand of a product, decoded to format d in the workspace.
 func (l *lowering) decoded(v *graph.Value, d graph.DType, trans bool) factor {
 	at := l.take(d.Size() * v.Shape().Elems())
 	l.decode(v, d, at)
 	return factor{d, at, trans}
 }
 
-// decode writes the elements of a quantized matrix, rounded to d.
+// decode writes the elements of a quantized matrix, rounded to format d.
 func (l *lowering) decode(v *graph.Value, d graph.DType, to address) {
 	m, ok := v.Type.Quantized()
 	if !ok {
@@ -48,7 +48,7 @@ func (l *lowering) decode(v *graph.Value, d graph.DType, to address) {
 	l.run("dequantize_nf4_"+d.String(), blocks, 256, p).does("block", ceil(m.Elems(), 64)).moves(traffic(v), d.Size()*int64(m.Elems()))
 }
 
-// nf4Books are the numbers of scales in NF4, then those of elements.
+// nf4Books are the values of NF4 scales, then those of NF4 elements.
 func nf4Books() *params {
 	p := new(params)
 	for _, x := range codebook.Signed.Values {

@@ -20,11 +20,11 @@ func (l *lowering) reduceInto(op graph.Reduce, t graph.Type, x, out address) {
 	}
 	outer, rows, cols, ok := op.Matrices(t.Shape)
 	switch {
-	case !ok: // bring what is reduced to the end
+	case !ok: // move the reduced dimensions last
 		rows, cols = op.Count(t.Shape), 1
 		outer = int(t.Shape.Elems()) / rows
 		x = l.reducedLast(op, t, x)
-	case rows == 1: // nothing is joined: every element is a row of its own
+	case rows == 1: // nothing is joined: every element is its own row
 		outer, cols = outer*cols, 1
 	}
 	if cols == 1 {
@@ -54,7 +54,7 @@ func (l *lowering) reducedLast(op graph.Reduce, t graph.Type, x address) address
 }
 
 const (
-	// rowPart is how many elements of a row a block joins, columnPart how many rows.
+	// rowPart is how many elements of a row a block joins, columnPart how many rows it joins.
 	rowPart    = 1 << 14
 	columnPart = 512
 )

@@ -2,23 +2,22 @@ package cuda
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// relateInto launches a kernel that goes over the pairs; operands are p and q,
-// preceded by dy for gradients.
+// relateInto launches a kernel that goes over the pairs; operands are p and q, preceded by dy for gradients.
 func (l *lowering) relateInto(kernel string, op graph.Relate, operands []*graph.Value, segment *graph.Value, shares address, out *graph.Value) {
-	const tile = 8 // positions of a block
+	const tile = 8 // positions per block
 	s := out.Shape()
 	p := new(params)
 	for _, v := range operands {
 		p.ptr(l.at(v))
 	}
 	p.ptr(l.at(segment)).ptr(shares).ptr(l.at(out)).u32(s[1], s[2], op.From, op.To)
-	// As if all were of one segment.
+	// Assume that all positions are in one segment.
 	blocks := s[0] * ceil(s[1], tile) * ceil(s[2], 128)
 	l.runGrid(kernel, [3]int{s[0] * ceil(s[1], tile), ceil(s[2], 128), 1}, 128, p).
 		does("block", blocks).does("position", tile*s[0]*ceil(s[2], 128)*stairs(ceil(s[1], tile), 1)).moves(traffic(operands...), traffic(out))
 }
 
-// relateShares is one over the number of positions that each is related to.
+// relateShares computes, for each position, one over the number of positions that it is related to.
 func (l *lowering) relateShares(segment *graph.Value) address {
 	s := segment.Shape()
 	positions := s[0] * s[1]

@@ -8,34 +8,34 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// replaceable is a product of a program that cuBLASLt could compute in the place of
-// launches: one whose epilogue it has too.
+// replaceable is a product of a program that cuBLASLt could compute instead of launches, as it supports the
+// epilogue too.
 type replaceable struct {
 	*replaced
 	a, b, bias, d address
-	// free is where the workspace begins that is free while it is computed.
+	// free is where the workspace that is unused during the product begins.
 	free address
 }
 
-// replaced is what equal products of a program have in common.
+// replaced is what equal products of a program share.
 type replaced struct {
 	cublaslt.Product
-	// ours are the launches of the first of them.
+	// ours are the launches of the first of the products.
 	ours []launch
-	at   *replaceable // that one
-	// limit is the workspace that is free in all of them, in bytes. It was planned for
-	// snug's own kernels, so that a plan does not depend on the library.
+	at   *replaceable // the first of the products
+	// limit is the workspace in bytes that is free in all of the products. It was planned for snug's own
+	// kernels, so that a plan does not depend on the library.
 	limit int64
-	// choice is the algorithm that was chosen; nil: snug's kernels compute it.
+	// choice is the chosen algorithm; nil: snug's kernels compute the product.
 	choice *cublaslt.Candidate
 }
 
 var dataTypes = map[graph.DType]cublaslt.DataType{graph.F32: cublaslt.R32F, graph.F16: cublaslt.R16F, graph.BF16: cublaslt.R16BF}
 
-// replaceable marks the launches from the first on as those of a product that
-// cuBLASLt could compute, where it could. Workspace from free on is then unused.
+// replaceable marks the launches from first on as a product that cuBLASLt could compute, if it can. The
+// product leaves the workspace from free on unused.
 func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
-	if p.padded() { // which the library does not compute
+	if p.padded() { // the library does not support padding
 		return
 	}
 	if l.sizesOnly {
@@ -64,26 +64,26 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 		r.replaced = &replaced{Product: q, at: r, ours: l.launches[first:len(l.launches):len(l.launches)], limit: 1<<63 - 1}
 		l.products = append(l.products, r.replaced)
 	}
-	// Until the whole workspace is known, limit is the size of what precedes the free part.
+	// Until the size of the workspace is known, limit is minus the size of what precedes the free part.
 	r.limit = min(r.limit, -free)
 	for i := range l.launches[first:] {
 		l.launches[first+i].product = r
 	}
 }
 
-// limits decides how much workspace each product may use.
+// limits sets how much workspace each product may use.
 func (c *code) limits() {
 	for _, r := range c.products {
 		r.limit += c.workspace
 	}
 }
 
-// alignment is the largest power of two up to 256 that an address is a multiple of;
-// regions begin at multiples of 256.
+// alignment is the largest power of two, up to 256, that divides an address; regions begin at multiples of
+// 256.
 func (a address) alignment() int { return 1 << min(bits.TrailingZeros64(uint64(a.offset)|256), 8) }
 
-// ofLibrary is an epilogue in cuBLASLt's terms: no more than a store, a bias before
-// it, or a sum with what the result holds.
+// ofLibrary expresses an epilogue in cuBLASLt's terms; known says whether it is no more than a store, with a
+// bias before it or a sum with what the result holds.
 func (ep *epilogue) ofLibrary() (out cublaslt.DataType, bias, accumulate, known bool) {
 	if len(ep.out) != 1 {
 		return 0, false, false, false
@@ -108,7 +108,7 @@ func (ep *epilogue) ofLibrary() (out cublaslt.DataType, bias, accumulate, known 
 	return out, false, false, false
 }
 
-// operands are the addresses of a product in a loaded program.
+// operands are a product's addresses in a loaded program.
 func (r *replaceable) operands(bases *[regions]driver.Ptr) cublaslt.Operands {
 	at := func(a address) uint64 { return uint64(bases[a.region]) + uint64(a.offset) }
 	o := cublaslt.Operands{A: at(r.a), B: at(r.b), D: at(r.d), Workspace: at(r.free), WorkspaceBytes: r.limit}

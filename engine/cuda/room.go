@@ -9,36 +9,35 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// room is where ranks exchange parts of states from card to card: memory, and a stream on which
-// NVIDIA's NCCL sends and kernels of exchange.cu do the rest, while what was captured
-// runs on another. Nothing of it is captured: between two calls the host asks whether the
-// other ranks are still there.
+// room is where ranks exchange parts of states from card to card: memory, and a stream on which NVIDIA's NCCL
+// sends data and the kernels of exchange.cu do the rest, while captured segments run on another stream.
+// Nothing on it is captured: between two calls the host checks that the other ranks are still there.
 type room struct {
 	x       *image
-	memory  driver.Ptr // the room, then tables
+	memory  driver.Ptr // the memory for exchanges, then tables
 	stream  driver.Stream
 	module  driver.Module
 	kernels map[string]driver.Function
 
 	pieces  []pieces
-	squares [2]table // of gradients in F32 and in BF16
+	squares [2]table // of gradients in F32 and of those in BF16
 	runs    table
 	sums    int64 // of the runs
 }
 
-// table is one on the card: so many entries, and the blocks of a launch.
+// table is a table on the card: its number of entries, and the blocks of a launch over it.
 type table struct {
 	at              driver.Ptr
 	entries, blocks int
 }
 
-// pieces are a list of them.
+// pieces is a table of pieces.
 type pieces struct {
 	table
 	dtype graph.DType // of the states
 }
 
-// roomKernels are those of a room.
+// roomKernels are the kernels that a room uses.
 var roomKernels = []string{
 	"exchange_take_f32", "exchange_take_bf16", "exchange_take_half", "exchange_take_widened",
 	"exchange_give_f32", "exchange_give_bf16", "exchange_give_half", "exchange_give_widened",
@@ -48,10 +47,10 @@ var roomKernels = []string{
 
 const (
 	roomThreads = 256
-	roomBlock   = 4 * roomThreads // elements of a block
+	roomBlock   = 4 * roomThreads // elements per block
 )
 
-// Room makes one for the executable; see [engine.Executable.Room].
+// Room makes a room for the executable; see [engine.Executable.Room].
 func (x *image) Room(u engine.RoomUse) (engine.RoomImage, error) {
 	r := &room{x: x}
 	if err := r.open(u); err != nil {
@@ -125,7 +124,7 @@ func (r *room) open(u engine.RoomUse) (err error) {
 		r.squares[i].at += tables
 	}
 	r.runs.at += tables
-	if err := r.x.compute.Clear(r.memory, size); err != nil { // between pieces too: it is added up
+	if err := r.x.compute.Clear(r.memory, size); err != nil { // gaps between pieces too, as they are added up
 		return err
 	}
 	if err := errors.Join(r.x.upload(tables, all.bytes), r.x.Sync()); err != nil {
@@ -143,7 +142,7 @@ func (r *room) piece(p *params, q engine.Piece, dtype graph.DType, blocks int, e
 	return blocks + int(ceil(q.Elems, roomBlock)), err
 }
 
-// address is that of a part of a state.
+// address is the address of a part of a state.
 func (r *room) address(q engine.Part) driver.Ptr {
 	return r.x.memory + driver.Ptr(r.x.p.StateAt(q.State)+q.From*q.State.Type.DType.Size())
 }
@@ -166,7 +165,7 @@ func (r *room) assemble() error {
 	return nil
 }
 
-// launch queues a kernel; one of no blocks is none.
+// launch queues a kernel, unless it has no blocks.
 func (r *room) launch(kernel string, blocks int, p *params) error {
 	if blocks == 0 {
 		return nil
@@ -179,10 +178,10 @@ func (r *room) launch(kernel string, blocks int, p *params) error {
 
 func (p *params) place(a driver.Ptr) *params { return p.u64(uint64(a)) }
 
-// at is the address of a place.
+// at is the address of a place in the room.
 func (r *room) at(place int64) driver.Ptr { return r.memory + driver.Ptr(place) }
 
-// suffix ends the names of kernels by the format.
+// suffix is the suffix of kernels' names for a format.
 func suffix(format graph.DType) string {
 	if format == graph.BF16 {
 		return "_bf16"
@@ -190,12 +189,12 @@ func suffix(format graph.DType) string {
 	return "_f32"
 }
 
-// suffix ends the names of the kernels that move pieces to a row in the format, and back.
+// suffix is the suffix of the kernels that copy pieces to a row in a format, and back.
 func (k *pieces) suffix(format graph.DType) string {
 	switch {
 	case k.dtype == graph.BF16 && format == graph.F32:
 		return "_widened"
-	case k.dtype.Size() == 2: // as it is
+	case k.dtype.Size() == 2: // copied without conversion
 		return "_half"
 	}
 	return suffix(format)

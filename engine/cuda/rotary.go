@@ -18,8 +18,8 @@ func (l *lowering) rotaryTable(n *graph.Node, op graph.RotaryTable) {
 func (l *lowering) rotary(n *graph.Node, op graph.Rotary) {
 	x, table, y := n.In[0], n.In[1], n.Out[0]
 	s, k := x.Shape(), op.HeadSize([]graph.Type{x.Type})
-	// Every head of a row, and of q, k and v where they are packed, is a group; the
-	// groups that turn are the first two in each `period`.
+	// Each head of a row, and of q, k and v if packed, is a group; the groups that are rotated are the first
+	// `turned` in each `period`.
 	groups, turned, period := op.Heads, op.Heads, op.Heads
 	switch op.Layout {
 	case graph.PackedHeads:

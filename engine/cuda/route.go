@@ -21,7 +21,7 @@ func (l *lowering) route(n *graph.Node, op graph.Route) {
 		does("block", op.Experts).does("look", op.Experts*ceil(choices, 256)).does("found", warps(choices)).moves(traffic(choice, n.Out[0], n.Out[1]))
 }
 
-// dispatch and combine move rows: each row of the result by its entry of from.
+// dispatch and combine move rows: an entry of from says where each row of the result comes from.
 func (l *lowering) dispatch(n *graph.Node, weighted bool) {
 	l.moveRows("moe_dispatch", n, n.In[2], weighted)
 }
@@ -46,7 +46,7 @@ func (l *lowering) moveRows(name string, n *graph.Node, from *graph.Value, weigh
 	p.ptr(l.at(y)).u64(uint64(pieces)).u32(width, slot.Shape()[1])
 	w := warps(int(pieces))
 	done := l.run(fmt.Sprintf("%s_%d_%v", name, wide, x.DType()), perElement(pieces), 256, p).does("warp", w)
-	if name == "moe_combine" { // of the rows that a token chose
+	if name == "moe_combine" { // the rows that a token chose
 		done.does("row", w*slot.Shape()[1])
 	}
 }
@@ -59,7 +59,7 @@ func (l *lowering) routedDot(n *graph.Node) {
 	l.run("moe_dot_"+d.String(), ceil(choices, 8), 256, p).does("row", choices).does("line", choices*warps(x.Shape()[1]))
 }
 
-// alike are values in one format: theirs, or where they differ float32.
+// alike gives values in one format: their own, or float32 if they differ.
 func (l *lowering) alike(vs ...*graph.Value) (graph.DType, []address) {
 	d := vs[0].DType()
 	for _, v := range vs {

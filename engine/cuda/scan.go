@@ -2,15 +2,13 @@ package cuda
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// scanStates is how many states a launch of a scan does, scanChannels the channels
-// of a block.
+// scanStates is how many states a launch of a scan handles, scanChannels how many channels a block handles.
 const (
 	scanStates   = 16
 	scanChannels = 32
 )
 
-// scan launches a kernel for each 16 states; p are the parameters before the
-// shapes.
+// scan launches a kernel for each 16 states; p holds the parameters before the shapes.
 //
 // again says that states within a chunk are computed again; moved is the traffic.
 func (l *lowering) scan(kernel string, u, a *graph.Value, chunk int, again bool, moved int64, p *params) {
@@ -20,7 +18,7 @@ func (l *lowering) scan(kernel string, u, a *graph.Value, chunk int, again bool,
 		blocks := s[0] * ceil(s[2], scanChannels)
 		x := l.run(kernel, blocks, 128, q.u32(s[1], s[2], states, from, chunk)).does("block", blocks).does("time", blocks*s[1]).moves(moved)
 		if again {
-			const part = 8 // steps of kernels/scan.cu
+			const part = 8 // steps, as in kernels/scan.cu
 			c := min(chunk, s[1])
 			x.does("again", blocks*ceil(s[1], c)*stairs(c, part))
 		}
@@ -43,7 +41,7 @@ func (l *lowering) selectiveScanGrad(n *graph.Node, op graph.SelectiveScan) {
 	u, a := n.In[2], n.In[4]
 	batch, t, d, states := u.Shape()[0], u.Shape()[1], u.Shape()[2], a.Shape()[1]
 	blocks := ceil(d, scanChannels)
-	// The sums that end outside a block, [outer, rows, cols] over rows.
+	// These sums are completed outside a block: [outer, rows, cols] over rows.
 	sums := []struct{ out, outer, rows, cols int }{
 		{out: 2, outer: 1, rows: batch, cols: d * states},
 		{out: 3, outer: batch, rows: blocks, cols: t * states},

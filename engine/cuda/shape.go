@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// copyLoop copies elements of a shape between strides.
+// copyLoop copies the elements of a shape from one layout to another.
 func (l *lowering) copyLoop(shape graph.Shape, from strided, to strided) {
 	k := newLoop(copyBody(to.dtype), shape)
 	k.in[0] = from
@@ -14,8 +14,8 @@ func (l *lowering) copyLoop(shape graph.Shape, from strided, to strided) {
 	l.loop(k)
 }
 
-// permute copies a tensor with its dimensions in another order: dimension i of the
-// result is perm[i] of the operand.
+// permute copies a tensor with its dimensions in another order: dimension i of the result is dimension
+// perm[i] of the operand.
 func (l *lowering) permute(t graph.Type, x address, to graph.Type, at address, perm []int) {
 	strides := t.Shape.Strides(t.Shape)
 	moved := make([]int, len(perm))
@@ -35,7 +35,7 @@ func (l *lowering) slice(n *graph.Node, op graph.Slice) {
 	l.copyLoop(y.Shape(), part, strided{dtype: y.DType(), at: l.at(y), stride: y.Shape().Strides(y.Shape())})
 }
 
-// sliced is a slice of a tensor in place.
+// sliced describes a slice of a tensor without copying it.
 func sliced(op graph.Slice, t graph.Type, at address) strided {
 	strides := t.Shape.Strides(t.Shape)
 	first := int64(op.Start) * int64(elementStride(t.Shape, op.Axis)) * t.DType.Size()
@@ -43,8 +43,7 @@ func sliced(op graph.Slice, t graph.Type, at address) strided {
 	return strided{dtype: t.DType, at: at.plus(first), stride: strides}
 }
 
-// elementStride is the distance of neighbors along a dimension, in elements, also
-// where its extent is 1.
+// elementStride is the distance in elements between neighbors along a dimension, even if its extent is 1.
 func elementStride(s graph.Shape, axis int) int { return int(s[axis+1:].Elems()) }
 
 func (l *lowering) sliceGrad(n *graph.Node, slice graph.Slice) {

@@ -9,18 +9,17 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/kernels"
 )
 
-// step is a function of kernels/steps.cu as clang compiled it: instructions over
-// registers of its own, which a generated kernel inlines unchanged. So what
-// a function computes is the same wherever it is fused, and is written in C++.
+// step is a function of kernels/steps.cu as clang compiled it: instructions on registers of its own, which a
+// generated kernel inlines unchanged. So a function written in C++ computes the same wherever it is fused.
 type step struct {
 	name    string
-	decl    []string // of registers
+	decl    []string // declarations of registers
 	body    []string // instructions and labels
 	params  int
 	results int
 }
 
-// stepLibrary are the steps of a target, by name without "step_".
+// stepLibrary holds each target's steps, by name without "step_".
 var stepLibrary = map[int]func() (map[string]*step, error){}
 
 func init() {
@@ -83,9 +82,8 @@ func parseSteps(text string) (map[string]*step, error) {
 	return steps, nil
 }
 
-// emit writes the instructions of s with its parameters and results replaced by
-// registers or constants of the caller, whose names must not begin with %p, %rs,
-// %r, %rd, %f, %fd or %h. id makes its labels unique.
+// emit writes the instructions of s with its parameters and results replaced by registers or constants of the
+// caller, whose names must not begin with %p, %rs, %r, %rd, %f, %fd or %h. id makes its labels unique.
 func (s *step) emit(w *strings.Builder, id int, args, results []string) error {
 	if len(args) != s.params || len(results) != s.results {
 		return fmt.Errorf("%s takes %d values and gives %d, not %d and %d", s.name, s.params, s.results, len(args), len(results))

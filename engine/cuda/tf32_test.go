@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// withTF32 are the cards that multiply it.
+// withTF32 are the cards that support TF32.
 func withTF32(t testing.TB) []driver.Card {
 	all := slices.DeleteFunc(slices.Clone(cards(t)), func(c driver.Card) bool { return c.Capability() < 80 })
 	if len(all) == 0 {
@@ -22,15 +22,15 @@ func withTF32(t testing.TB) []driver.Card {
 	return all
 }
 
-// Matmuls of factors that are rounded to TF32, by snug's kernels and by cuBLASLt's stand-in.
+// Factors of matmuls are rounded to TF32, with snug's kernels and with cuBLASLt's stand-in.
 func TestTF32(t *testing.T) {
 	for _, card := range withTF32(t) {
 		checkAll(t, conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse"), conformance.TF32Cases())
 	}
 }
 
-// The library is asked for TF32, and what it computes passes for the same although it
-// cuts the factors off where snug rounds.
+// The library is asked for TF32, and its results are accepted although it truncates the factors where snug
+// rounds them.
 func TestTF32ByCublasLt(t *testing.T) {
 	if *number >= 0 {
 		t.Skip("of the library's stand-in")
@@ -51,7 +51,7 @@ func TestTF32ByCublasLt(t *testing.T) {
 	}
 }
 
-// A card without them refuses a program in TF32.
+// A card without TF32 refuses a program that needs it.
 func TestTF32BeforeAmpere(t *testing.T) {
 	if *number >= 0 {
 		t.Skip("of an interpreted card")

@@ -13,22 +13,22 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Trial is one of the things that programs do on a card, tried by `doctor`.
+// Trial is the result of trying one of the things that programs do on a card, for `doctor`.
 type Trial struct {
 	What    string `json:"what"`
 	Found   string `json:"found,omitempty"`
-	Problem string `json:"problem,omitempty"` // with what to do about it
+	Problem string `json:"problem,omitempty"` // with advice on what to do about it
 	Skipped string `json:"skipped,omitempty"` // why it was not tried
-	Lost    bool   `json:"lost,omitempty"`    // the problem has lost the card to this process
+	Lost    bool   `json:"lost,omitempty"`    // the problem made the card unusable to this process
 }
 
-// Of a trial: the words that a kernel writes, and the bytes that are copied.
+// Each trial's kernel writes triedWords words, and copies move triedBytes bytes.
 const (
 	triedWords = 1 << 16
 	triedBytes = 16 << 20
 )
 
-// rig is what trials use.
+// rig holds what trials share.
 type rig struct {
 	ctx          driver.Context
 	memory       driver.Ptr
@@ -36,11 +36,11 @@ type rig struct {
 	stream       driver.Stream
 	began, ended driver.Event
 	module       driver.Module
-	fill         driver.Function // nil: it could not be made
+	fill         driver.Function // nil: it could not be loaded
 }
 
-// Try tries what a program needs of an opened card, one thing after the other, and goes on where it
-// can.
+// Try tests what a program needs of an opened card, one thing after another, and continues after failures
+// where it can.
 func Try(ctx driver.Context) (list []Trial) {
 	r := &rig{ctx: ctx}
 	lost := false
@@ -62,13 +62,13 @@ func Try(ctx driver.Context) (list []Trial) {
 		lost = lost || t.Lost
 		list = append(list, t)
 	}
-	if err := r.close(); err != nil && !lost { // everything goes with a lost card
+	if err := r.close(); err != nil && !lost { // everything is freed with a lost card
 		list = append(list, Trial{What: "release", Problem: err.Error(), Lost: Lost(err)})
 	}
 	return list
 }
 
-// notTried is why something is not tried.
+// notTried is why a trial was skipped.
 type notTried string
 
 func (n notTried) Error() string { return string(n) }
@@ -79,7 +79,7 @@ const (
 	gone     notTried = "the card is lost to this process"
 )
 
-// ready reports by its error what is missing to run the kernel.
+// ready returns an error if something is missing to run the kernel.
 func (r *rig) ready() error {
 	switch {
 	case r.there == nil:
@@ -90,7 +90,7 @@ func (r *rig) ready() error {
 	return nil
 }
 
-// inOrder makes calls up to the first that fails.
+// inOrder makes the calls in order up to the first that fails.
 func inOrder(calls ...func() error) error {
 	for _, call := range calls {
 		if err := call(); err != nil {
@@ -136,7 +136,7 @@ func (r *rig) assemble() (string, error) {
 	return fmt.Sprintf("a kernel of sm_%d made ready in %.3g s", c.target, time.Since(began).Seconds()), nil
 }
 
-// launch queues the kernel, which writes a number to all words.
+// launch queues the kernel, which writes v to all words.
 func (r *rig) launch(v float32) error {
 	var p params
 	p.u64(uint64(r.memory)).u64(triedWords).f32(float64(v))
@@ -146,7 +146,7 @@ func (r *rig) launch(v float32) error {
 // back queues the copy of the words to the host.
 func (r *rig) back() error { return r.stream.CopyOut(r.there[:4*triedWords], r.memory) }
 
-// all checks that every word on the host is a number.
+// all checks that every word on the host is v.
 func (r *rig) all(v float32) error {
 	for i := range triedWords {
 		if got := math.Float32frombits(binary.LittleEndian.Uint32(r.there[4*i:])); got != v {
@@ -226,7 +226,7 @@ func (r *rig) graph() (found string, err error) {
 	return "captured and replayed twice, with the right numbers", err
 }
 
-// close gives everything back.
+// close frees everything.
 func (r *rig) close() error {
 	var errs []error
 	if r.module != nil {

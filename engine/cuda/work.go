@@ -7,8 +7,9 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
-// work is what a launch does, for a plan to price: so many units, each of which tools/counts
-// counted in the interpreter. Where it is launched is where that is known.
+// work is what a launch does, from which a plan estimates its time: numbers of units, each counted by
+// tools/counts in the interpreter. The code that makes a launch adds its work, as the numbers are known
+// there.
 type work struct {
 	units []counts.Units
 	bytes float64 // see [engine.Launch]
@@ -16,10 +17,10 @@ type work struct {
 	flops float64
 }
 
-// does says that the kernel does n of a unit of its own.
+// does adds n of a unit of the kernel's own.
 func (x *launch) does(unit string, n int) *launch { return x.adds(x.kind+" "+unit, n) }
 
-// adds says that the kernel does n of a unit that others do too.
+// adds adds n of a unit that other kernels share.
 func (x *launch) adds(unit string, n int) *launch {
 	if n != 0 {
 		x.work.units = append(x.work.units, counts.Units{Of: unit, N: float64(n)})
@@ -27,7 +28,7 @@ func (x *launch) adds(unit string, n int) *launch {
 	return x
 }
 
-// moves says what traffic with memory remains where caches serve the rest.
+// moves adds the memory traffic that remains where caches serve the rest.
 func (x *launch) moves(bytes ...int64) *launch {
 	for _, b := range bytes {
 		x.work.bytes += float64(b)
@@ -35,20 +36,20 @@ func (x *launch) moves(bytes ...int64) *launch {
 	return x
 }
 
-// overRows says that rows are gone over more than once.
+// overRows says that the kernel goes over its rows more than once.
 func (x *launch) overRows() { x.work.rows = true }
 
-// multiplies says how many FLOPs of matmuls there are.
+// multiplies adds the FLOPs of an m x n x k matmul.
 func (x *launch) multiplies(m, n, k int) *launch {
 	x.work.flops += 2 * float64(m) * float64(n) * float64(k)
 	return x
 }
 
-// warps are how many n threads are.
+// warps is how many warps n threads are.
 func warps(n int) int { return ceil(n, 32) }
 
-// bodyWork is what the instructions of a body do for a warp in which each lane has width
-// neighbors, so many warps. whole says that the first is always a multiple of four.
+// bodyWork adds the work of a body's instructions for a number of warps, in which each lane has width
+// neighbors. whole says that the first neighbor's index is always a multiple of four.
 func (x *launch) bodyWork(b *graph.Body, width, warps int, whole bool) {
 	for _, s := range b.Instrs {
 		switch op := s.Op.(type) {
@@ -67,29 +68,29 @@ func (x *launch) bodyWork(b *graph.Body, width, warps int, whole bool) {
 	}
 }
 
-// reads is an operand of which each lane unpacks n neighbors.
+// reads adds the work of unpacking an operand of which each lane reads n neighbors.
 func (x *launch) reads(d graph.DType, n, warps int) {
 	if d.Half() {
 		x.adds("step unpack_"+d.String(), warps*n)
 	}
 }
 
-// writes is a result of which each lane packs n neighbors.
+// writes adds the work of packing a result of which each lane writes n neighbors.
 func (x *launch) writes(d graph.DType, n, warps int) {
 	if d.Half() {
 		x.adds("step pack_"+d.String(), warps*ceil(n, 2))
 	}
 }
 
-// Lower lowers nodes for a card of a compute capability and a number of multiprocessors;
-// nil: there are no kernels for it.
+// Lower returns a function that lowers nodes for a card with a compute capability and a number of
+// multiprocessors; nil: there are no kernels for it.
 func Lower(capability, sms int) engine.Lower {
 	target := kernels.Target(capability)
 	if target == 0 {
 		return nil
 	}
 	return func(nodes []*graph.Node) ([]engine.Launch, error) {
-		// Addresses are all the same: what can be done in place is, and everything is aligned.
+		// All addresses are the same, so that what can be done in place is, and everything is aligned.
 		l := &lowering{code: &code{target: target, sms: sms, sizesOnly: true}, place: func(*graph.Value) (address, error) { return address{}, nil }}
 		if err := l.nodes(nodes); err != nil {
 			return nil, err
@@ -98,7 +99,7 @@ func Lower(capability, sms int) engine.Lower {
 	}
 }
 
-// Launches are those of a program's function, with the symbols of their kernels.
+// Launches are the launches of a program's function, with the symbols of their kernels.
 func Launches(p *engine.Program, function string, capability, sms int) ([]engine.Launch, error) {
 	c, err := compile(p, kernels.Target(capability), sms, false)
 	if err != nil {
@@ -107,7 +108,7 @@ func Launches(p *engine.Program, function string, capability, sms int) ([]engine
 	return (&lowering{code: c, launches: c.funcs[function]}).described(), nil
 }
 
-// described are the launches as a plan sees them.
+// described lists the launches as a plan sees them.
 func (l *lowering) described() []engine.Launch {
 	var list []engine.Launch
 	for i := range l.launches {
@@ -123,7 +124,7 @@ func (l *lowering) described() []engine.Launch {
 	return list
 }
 
-// kindOf is the name of a kernel without the hash of a generated one.
+// kindOf is a kernel's name, without the hash if it is generated.
 func (l *lowering) kindOf(kernel string) string {
 	const hash = len("_0123456789abcdef")
 	if l.generated[kernel] != "" {
@@ -132,7 +133,7 @@ func (l *lowering) kindOf(kernel string) string {
 	return kernel
 }
 
-// traffic is the size of values.
+// traffic is the size of values in bytes.
 func traffic(values ...*graph.Value) (bytes int64) {
 	for _, v := range values {
 		bytes += v.Type.Bytes()

@@ -9,8 +9,7 @@ import (
 	"unsafe"
 )
 
-// Open implements [Driver]. It is the primary context, which NVIDIA's libraries
-// use too.
+// Open implements [Driver]. It opens the primary context, which NVIDIA's libraries use too.
 func (d *libcuda) Open(card int) (Context, error) {
 	cards, err := d.Cards()
 	if err != nil {
@@ -23,7 +22,7 @@ func (d *libcuda) Open(card int) (Context, error) {
 	if err := d.call("cuDeviceGet", d.deviceGet, uintptr(unsafe.Pointer(&c.dev)), uintptr(card)); err != nil {
 		return nil, err
 	}
-	// A waiting thread sleeps: free cloud machines have two cores, and the loader needs them.
+	// A waiting thread sleeps, as free cloud machines have only two cores, and the loader needs them.
 	const blockingSync = 4
 	if err := d.call("cuDevicePrimaryCtxSetFlags", d.primaryCtxSetFlags, uintptr(c.dev), blockingSync); err != nil {
 		return nil, err
@@ -34,8 +33,8 @@ func (d *libcuda) Open(card int) (Context, error) {
 	return c, nil
 }
 
-// context is a card's primary context. Threads have a current context: each call
-// sets it on the thread that it happens to run on, which costs 60 ns.
+// context is a card's primary context. Each thread has its own current context, so each call sets it on the
+// thread that it runs on, which costs 60 ns.
 type context struct {
 	d    *libcuda
 	card Card
@@ -85,7 +84,7 @@ func (c *context) Alloc(bytes int64) (Ptr, error) {
 func (c *context) Free(p Ptr) error { return c.call("cuMemFree", c.d.memFree, uintptr(p)) }
 
 func (c *context) AllocHost(bytes int64) ([]byte, error) {
-	var p unsafe.Pointer // memory of C's, written by C
+	var p unsafe.Pointer // C's memory, written by C
 	const portable = 1
 	if err := c.call(HostAlloc, c.d.memHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(max(bytes, 1)), portable); err != nil {
 		return nil, err
@@ -154,7 +153,7 @@ func (s *stream) Launch(f Function, l Launch) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	params := append([]byte(nil), l.Params...)
-	params = append(params, 0) // never empty
+	params = append(params, 0) // so that it is never empty
 	pin.Pin(&params[0])
 	pin.Pin(&size)
 	extra := [5]uintptr{buffer, uintptr(unsafe.Pointer(&params[0])), bufferBytes, uintptr(unsafe.Pointer(&size)), end}
@@ -186,7 +185,7 @@ func (s *stream) Done() (bool, error) {
 }
 
 func (s *stream) BeginCapture() error {
-	const relaxed = 2 // Go moves goroutines between threads
+	const relaxed = 2 // as Go moves goroutines between threads
 	return s.c.call("cuStreamBeginCapture", s.c.d.streamBeginCapture, s.handle, relaxed)
 }
 

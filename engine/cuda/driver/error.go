@@ -10,14 +10,14 @@ import (
 type Error struct {
 	Call string // the function of the driver API
 	Code Code
-	// Log is what the assembler wrote, where it refused code.
+	// Log is the assembler's output if it rejected code.
 	Log string
 }
 
 // Code is a CUresult.
 type Code int32
 
-// The codes that snug explains.
+// These are the codes that snug explains.
 const (
 	InvalidValue      Code = 1
 	OutOfMemory       Code = 2
@@ -46,7 +46,7 @@ const (
 	SystemNotReady    Code = 802
 	SystemMismatch    Code = 803
 	NotPermitted      Code = 800
-	// What a capture does not allow, and what it ends with then.
+	// These come from calls that a capture does not allow, and from later calls of that capture.
 	CaptureUnsupported Code = 900
 	CaptureInvalidated Code = 901
 	CaptureMerge       Code = 902
@@ -102,7 +102,7 @@ const (
 	fault  = "a fault in snug's kernels or in the card: please report this text, with the operation that fails (`snug check RUN --faults --update N` names it)"
 )
 
-// helps say what to do about an error.
+// helps says what to do about an error.
 var helps = map[Code]string{
 	OutOfMemory:       "another process may be using the card: `nvidia-smi` names it",
 	DeviceUnavailable: "wait for it, or allow several processes (`nvidia-smi -c 0`); `nvidia-smi` names the process",
@@ -126,10 +126,10 @@ var helps = map[Code]string{
 	Unknown:           "`dmesg | grep -i xid` may say why: Xid 79 means the card fell off the bus, 48 an error in its memory",
 }
 
-// HostAlloc is the call that reserves page-locked memory of the host.
+// HostAlloc is the call that reserves page-locked memory on the host.
 const HostAlloc = "cuMemHostAlloc"
 
-// Text says which call failed, and how, without what to do about it.
+// Text says which call failed and how, but not what to do about it.
 func (e *Error) Text() string {
 	meaning := e.Code.Meaning()
 	if e.Call == HostAlloc && e.Code == OutOfMemory {
@@ -138,8 +138,8 @@ func (e *Error) Text() string {
 	return fmt.Sprintf("%s: %s (CUDA error %d)", e.Call, meaning, e.Code)
 }
 
-// ExitCode is that of a verb which ends by the error: 6, the device was lost; 3, there is too
-// little memory; or 1.
+// ExitCode is the exit code of a command that ends with the error: 6 if the device was lost, 3 if there is
+// too little memory, or 1.
 func (e *Error) ExitCode() int {
 	switch {
 	case e.Code.Sticky():
@@ -162,12 +162,12 @@ func (e *Error) Error() string {
 	return text
 }
 
-// TooOld is a driver that lacks what snug calls.
+// TooOld says that a driver lacks functions that snug calls.
 type TooOld struct {
-	CUDA int // the version that it supports, as [Driver.Version]; 0: unknown
+	CUDA int // the version that it supports, as in [Driver.Version]; 0: unknown
 }
 
-// Needed is the CUDA version from which on drivers have everything that is called.
+// Needed is the CUDA version from which drivers have every function that snug calls.
 const Needed = 11040
 
 func (e *TooOld) Error() string {
@@ -178,7 +178,7 @@ func (e *TooOld) Error() string {
 	return fmt.Sprintf("the NVIDIA driver %s: CUDA %d.%d is needed, which came with driver 470; update the driver, or compute on the CPU (hardware.device: cpu)", has, Needed/1000, Needed%1000/10)
 }
 
-// Meaning says what a code stands for.
+// Meaning says what a code means.
 func (c Code) Meaning() string {
 	if m := meanings[c]; m != "" {
 		return m
@@ -186,7 +186,7 @@ func (c Code) Meaning() string {
 	return "the driver failed"
 }
 
-// Help says what to do about it.
+// Help says what to do about a code.
 func (c Code) Help() string {
 	if h := helps[c]; h != "" {
 		return h
@@ -194,11 +194,10 @@ func (c Code) Help() string {
 	return report
 }
 
-// Codes are those that are explained.
+// Codes lists the codes that are explained.
 func Codes() []Code { return slices.Sorted(maps.Keys(meanings)) }
 
-// Sticky reports whether the context is lost after the error: every later call
-// fails too.
+// Sticky reports whether the context is lost after the error, so that every later call fails too.
 func (c Code) Sticky() bool {
 	switch c {
 	case ECCUncorrectable, NVLinkBroken, IllegalAddress, LaunchTimeout, MisalignedAddress, LaunchFailed, Unknown:

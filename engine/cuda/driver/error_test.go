@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every error of the driver that snug knows has a text of its own, says what to do next, and stands in
-// docs/gpu.md with its exit code.
+// Every driver error that snug knows has its own text, says what to do next, and is listed in docs/gpu.md
+// with its exit code.
 func TestErrorsAreExplained(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/gpu.md")
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 
 const (
 	library = "libcuda.so.1"
-	// assembler is what the library loads by its bare name to assemble PTX.
+	// assembler is the library that libcuda loads by its bare name to assemble PTX.
 	assembler = "libnvidia-ptxjitcompiler.so.1"
 )
 
-// folders are where drivers are installed that the loader does not find by itself:
-// Colab, GKE and Kaggle, Debian and Ubuntu, Red Hat, WSL.
+// folders are where drivers are installed that the loader does not find by itself: on Colab, GKE and Kaggle,
+// Debian and Ubuntu, Red Hat, WSL.
 var folders = []string{"/usr/lib64-nvidia", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"}
 
-// ErrNone says that no driver is installed.
+// ErrNone means that no driver is installed.
 var ErrNone = errors.New("no NVIDIA driver is installed (" + library + " was not found)")
 
-// Open loads the installed driver. variables, which may be nil, are put into the environment that
-// its library sees; only those of the first time in a process count.
+// Open loads the installed driver. variables, which may be nil, are added to the environment that its library
+// sees; only those of the first call in a process take effect.
 func Open(variables func() map[string]string) (Driver, error) {
 	handle, err := find()
 	if err != nil {
@@ -38,7 +38,7 @@ func Open(variables func() map[string]string) (Driver, error) {
 	d := &libcuda{}
 	missing := dynlib.Find(handle, d.symbols())
 	dynlib.Find(handle, d.optional())
-	if d.driverGetVersion != 0 { // which needs no cuInit
+	if d.driverGetVersion != 0 { // works before cuInit
 		var version int32
 		if err := d.call("cuDriverGetVersion", d.driverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
 			return nil, err
@@ -61,8 +61,8 @@ func Open(variables func() map[string]string) (Driver, error) {
 	return d, nil
 }
 
-// find loads the library. Colab names its folder in LD_LIBRARY_PATH alone, and
-// may have another library on the loader's path.
+// find loads the library. Colab names its folder only in LD_LIBRARY_PATH, and may have another library on the
+// loader's path.
 func find() (uintptr, error) {
 	paths := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
 	var refused error
@@ -73,9 +73,9 @@ func find() (uintptr, error) {
 			if _, err := os.Stat(path); err != nil || strings.Contains(path, "/stubs/") {
 				continue
 			}
-			// The library does not look for its sibling next to itself.
+			// The library does not look for the assembler in its own folder.
 			if sibling := filepath.Join(dir, assembler); exists(sibling) {
-				_, _ = dynlib.LoadGlobal(sibling) // what is missing is reported when code is assembled
+				_, _ = dynlib.LoadGlobal(sibling) // a missing assembler is reported when code is assembled
 			}
 		}
 		handle, err := dynlib.LoadGlobal(path)
@@ -97,7 +97,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// libcuda is the driver: the addresses of its functions.
+// libcuda holds the addresses of the driver's functions.
 type libcuda struct {
 	version int
 
@@ -112,7 +112,7 @@ type libcuda struct {
 	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
 	streamBeginCapture, streamEndCapture, graphInstantiate, graphDestroy, graphLaunch      uintptr
 	graphUpload, graphExecDestroy                                                          uintptr
-	// Not all drivers have these.
+	// Not all drivers have these functions.
 	deviceGetUUIDv1, funcLoad uintptr
 }
 
@@ -139,7 +139,7 @@ func (d *libcuda) symbols() map[string]*uintptr {
 	}
 }
 
-// optional are functions that a driver may lack.
+// optional lists the functions that a driver may lack.
 func (d *libcuda) optional() map[string]*uintptr {
 	return map[string]*uintptr{"cuDeviceGetUuid": &d.deviceGetUUIDv1, "cuFuncLoad": &d.funcLoad}
 }
@@ -159,7 +159,7 @@ func (d *libcuda) call(name string, f uintptr, args ...uintptr) error {
 // Version implements [Driver].
 func (d *libcuda) Version() int { return d.version }
 
-// What cuDeviceGetAttribute is asked for.
+// These are attributes for cuDeviceGetAttribute.
 const (
 	attrClock       = 13
 	attrSMs         = 16
@@ -169,8 +169,8 @@ const (
 	attrMinor       = 76
 )
 
-// uuid is a card's identity. Of a slice (MIG) the first version of the function gives the whole
-// card's, the second its own.
+// uuid identifies a card. For a MIG slice, the first version of the function gives the whole card's UUID, the
+// second the slice's own.
 func (d *libcuda) uuid(dev int32, name string) (string, error) {
 	var id, whole [16]byte
 	if err := d.call("cuDeviceGetUuid_v2", d.deviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(dev)); err != nil {

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// jitLog receives what the assembler says about an error.
+// jitLog receives the assembler's error messages.
 type jitLog struct {
 	text    [16 << 10]byte
 	options [2]int32
@@ -17,8 +17,7 @@ type jitLog struct {
 	pin     runtime.Pinner
 }
 
-// newJITLog makes a log for one call: the driver writes to it, and puts how much it wrote in the
-// place of the size.
+// newJITLog makes a log for one call: the driver writes to it, and replaces the size by how much it wrote.
 func newJITLog() *jitLog {
 	const errorLog, errorLogSize = 5, 6
 	l := &jitLog{options: [2]int32{errorLog, errorLogSize}}
@@ -29,7 +28,7 @@ func newJITLog() *jitLog {
 
 func (l *jitLog) release() { l.pin.Unpin() }
 
-// add puts what was logged into a driver's error.
+// add puts the log into a driver's error.
 func (l *jitLog) add(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -63,13 +62,13 @@ func (m *module) Function(name string) (Function, error) {
 	if err := m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
 		return nil, err
 	}
-	if m.c.d.funcLoad != 0 { // else it takes its memory when it is first launched, where modules are loaded lazily
+	if m.c.d.funcLoad != 0 { // otherwise, with lazy loading, the kernel would allocate memory at its first launch
 		if err := m.c.call("cuFuncLoad "+name, m.c.d.funcLoad, f.handle); err != nil {
 			return nil, err
 		}
 	}
-	// A multiprocessor divides one memory into shared memory and cache. Kernels with
-	// large tiles want all that they can have, so that several blocks fit.
+	// A multiprocessor divides one memory between shared memory and cache. Kernels with large tiles want as
+	// much shared memory as possible, so that several blocks fit.
 	const (
 		sharedBytes, carveout = 1, 9
 		large                 = 16 << 10

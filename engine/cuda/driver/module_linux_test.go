@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 )
 
-// standin is a context whose driver is testdata/standin.c; live counts what was made there
-// and is not gone.
+// standin is a context whose driver is testdata/standin.c; live counts the objects made there and not yet
+// freed.
 func standin(t *testing.T) (c *context, live func() int) {
 	t.Helper()
 	handle, err := dynlib.Load(dynlibtest.Build(t, "libcuda.so.1", "testdata/standin.c"))
@@ -22,7 +22,7 @@ func standin(t *testing.T) (c *context, live func() int) {
 		t.Fatal(err)
 	}
 	c = &context{d: &libcuda{}, ctx: 0x77}
-	dynlib.Find(handle, c.d.symbols()) // the stand-in has few
+	dynlib.Find(handle, c.d.symbols()) // the stand-in has only a few
 	dynlib.Find(handle, c.d.optional())
 	var count uintptr
 	if missing := dynlib.Find(handle, map[string]*uintptr{"standin_live": &count}); missing != nil {
@@ -34,8 +34,8 @@ func standin(t *testing.T) (c *context, live func() int) {
 	}
 }
 
-// PTX is loaded, and what is refused comes with the assembler's log, each time anew: the driver
-// writes into what it is given.
+// Loading PTX works, and an error includes the assembler's log, a new one for each call, as the driver writes
+// into the buffer that it gets.
 func TestLoad(t *testing.T) {
 	c, live := standin(t)
 	for range 2 {
@@ -60,7 +60,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// What a thread takes is asked for by the numbers of NVIDIA's header.
+// Attributes of a function are queried by the numbers of NVIDIA's header.
 func TestUse(t *testing.T) {
 	c, _ := standin(t)
 	f := &function{c: c, handle: 0x99}
@@ -69,7 +69,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// A slice of a card has an identity of its own, which NVML knows by another prefix.
+// A slice of a card has its own UUID, which NVML knows by another prefix.
 func TestIdentities(t *testing.T) {
 	c, _ := standin(t)
 	cards, err := c.d.Cards()
@@ -81,7 +81,7 @@ func TestIdentities(t *testing.T) {
 			t.Errorf("%+v, want %s", cards[i], want)
 		}
 	}
-	// Drivers that lack the first version of the function name slices.
+	// Drivers that lack the first version of the function show slices by their names.
 	c.d.deviceGetUUIDv1 = 0
 	if cards, err = c.d.Cards(); err != nil || cards[0].UUID[:3] != "GPU" || cards[2].UUID[:3] != "MIG" {
 		t.Errorf("%v, %v", cards, err)

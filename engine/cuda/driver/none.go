@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib"
 )
 
-// ErrNone says that this build cannot use a card.
+// ErrNone means that this build cannot use a card.
 var ErrNone = errors.New("this build of snug has no CUDA: " + dynlib.Without)
 
-// Open reports that this build has no CUDA.
+// Open returns [ErrNone].
 func Open(func() map[string]string) (Driver, error) { return nil, ErrNone }

@@ -12,15 +12,15 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/driver"
 )
 
-// codeCache is the folder in which this driver keeps what it has assembled, as NVIDIA's does:
-// what goes wrong there is not reported, it is assembled again. Without CUDA_CACHE_PATH it keeps
-// nothing, so that tests do not meet in a folder of the user's.
+// codeCache is the folder in which this driver keeps assembled code, as NVIDIA's does: errors there are not
+// reported, the code is assembled again. Without CUDA_CACHE_PATH nothing is kept, so that tests do not share
+// a folder of the user's.
 type codeCache struct {
 	folder string // empty: nothing is kept
 	bound  int64
 }
 
-// variable is one of the environment, as libraries in C see it.
+// variable is an environment variable as libraries in C see it.
 func (d *Driver) variable(name string) string {
 	if v, ok := d.variables[name]; ok {
 		return v
@@ -39,7 +39,7 @@ func (d *Driver) codeCache() codeCache {
 	return c
 }
 
-// file is where the code of PTX for a card is kept.
+// file is the path of the code assembled from PTX for a card.
 func (c codeCache) file(on *Context, ptx string) string {
 	key := sha256.Sum256(fmt.Appendf(nil, "%d %d %s", on.driver.Version(), on.card.Capability(), ptx))
 	return filepath.Join(c.folder, fmt.Sprintf("%x", key[:1]), fmt.Sprintf("%x", key[1:16]))
@@ -53,7 +53,7 @@ func (c codeCache) has(on *Context, ptx string) bool {
 	return err == nil
 }
 
-// keep writes a file for PTX, and removes the oldest ones where they would take too much.
+// keep writes a file for PTX, and removes the oldest files if they would take too much space.
 func (c codeCache) keep(on *Context, ptx string) {
 	if c.folder == "" || int64(len(ptx)) > c.bound {
 		return
@@ -77,7 +77,7 @@ func (c codeCache) keep(on *Context, ptx string) {
 	}
 }
 
-// modified is when a file was; the beginning of time if it is gone.
+// modified is a file's modification time; the zero time if it is gone.
 func modified(path string) (t time.Time) {
 	if st, err := os.Stat(path); err == nil {
 		t = st.ModTime()

@@ -12,34 +12,32 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// CublasLt stands in for NVIDIA's cuBLASLt, for one driver: products are
-// computed in float64 on the fake card's memory, every descriptor is checked, and any
-// call can be made to fail.
+// CublasLt stands in for NVIDIA's cuBLASLt, for one driver: products are computed in float64 on the fake
+// card's memory, every descriptor is checked, and any call can be made to fail.
 type CublasLt struct {
-	// Number is the version, as [cublaslt.Library.Version]; 0: 12.9.3.
+	// Number is the version, as in [cublaslt.Library.Version]; 0: 12.9.3.
 	Number int
-	// Algorithms are what the heuristic knows, best first; nil: one that takes a tenth
-	// of the time of a kernel.
+	// Algorithms are what the heuristic returns, best first; nil: one that takes a tenth of a kernel's time.
 	Algorithms []FakeAlgorithm
-	// Fail, when set, may make any call fail: it gets the call and returns the status.
+	// Fail, if set, may make any call fail: it is given the call's name and returns the status.
 	Fail func(call string) cublaslt.Status
 	// Calls counts calls by name.
 	Calls map[string]int
 
-	current *Context // of the calling thread
+	current *Context // current on the calling thread
 	next    uintptr
-	runs    int             // products that were computed
-	objects map[uintptr]any // by their handles
+	runs    int             // products computed so far
+	objects map[uintptr]any // by handle
 }
 
 // FakeAlgorithm is a way to compute a product.
 type FakeAlgorithm struct {
 	Time      time.Duration
 	Workspace int64
-	// Reduction is the scheme by which it adds parts of K.
+	// Reduction is the scheme for adding the parts of K.
 	Reduction uint32
-	// Wrong makes the last element of the product wrong, Unsteady every second run
-	// differ in its last bit.
+	// Wrong makes the last element of the product wrong, Unsteady makes every second run differ in its last
+	// bit.
 	Wrong, Unsteady bool
 }
 
@@ -61,10 +59,10 @@ type (
 	fakePreference map[cublaslt.PreferenceAttribute]uint64
 )
 
-// algorithmMark is the first of the bytes of an algorithm.
+// algorithmMark begins the bytes of each algorithm.
 const algorithmMark = 0x736e7567
 
-// Left says what was made and not given back.
+// Left returns an error if objects were made and not freed.
 func (l *CublasLt) Left() error {
 	if len(l.objects) > 0 {
 		return fmt.Errorf("%d objects of cuBLASLt are left", len(l.objects))
@@ -72,7 +70,7 @@ func (l *CublasLt) Left() error {
 	return nil
 }
 
-// call counts a call and may make it fail; needs says that the context must be current.
+// call counts a call and may make it fail; needs says that a context must be current.
 func (l *CublasLt) call(name string, needs bool) cublaslt.Status {
 	if l.Calls == nil {
 		l.Calls = map[string]int{}
@@ -98,7 +96,7 @@ func (l *CublasLt) add(o any) uintptr {
 	return l.next
 }
 
-// remove takes an object of a kind away, also where the call fails.
+// remove frees an object of a type, even if the call fails.
 func remove[T any](l *CublasLt, name string, handle uintptr) cublaslt.Status {
 	if _, ok := l.objects[handle].(T); !ok {
 		return cublaslt.InvalidValue
@@ -240,8 +238,8 @@ func (l *CublasLt) algorithms() []FakeAlgorithm {
 	return l.Algorithms
 }
 
-// Heuristic implements [cublaslt.Library]. It gives what workspace and the scheme of
-// reduction rule out too, as a library might.
+// Heuristic implements [cublaslt.Library]. It also returns algorithms that the workspace and the reduction
+// schemes rule out, as a library might.
 func (l *CublasLt) Heuristic(handle, desc uintptr, y cublaslt.Layouts, preference uintptr, results []cublaslt.Result) (int, cublaslt.Status) {
 	if s := l.call("cublasLtMatmulAlgoGetHeuristic", true); s != cublaslt.Success {
 		return 0, s
@@ -302,8 +300,7 @@ func (l *CublasLt) AlgoGet(algo *cublaslt.Algorithm, what cublaslt.AlgoAttribute
 	return cublaslt.Success
 }
 
-// truncated is x as TF32 with the lowest bits dropped: the library need not round as snug
-// does.
+// truncated is x cut off to TF32: the library need not round as snug does.
 func truncated(x []float64) []float64 {
 	y := make([]float64, len(x))
 	for i, v := range x {
@@ -312,7 +309,7 @@ func truncated(x []float64) []float64 {
 	return y
 }
 
-// fakeProduct is op(A) op(B) by columns.
+// fakeProduct is op(A) op(B) in column order.
 type fakeProduct struct {
 	desc    fakeDesc
 	a, b, d fakeLayout
@@ -322,7 +319,7 @@ type fakeProduct struct {
 	outSize int64
 }
 
-// product checks what describes one.
+// product checks the description of a product.
 func (l *CublasLt) product(handle, desc uintptr, y cublaslt.Layouts) (p fakeProduct, s cublaslt.Status) {
 	h, ok := l.objects[handle].(*fakeHandle)
 	d, ok2 := l.objects[desc].(*fakeDesc)
@@ -395,7 +392,7 @@ func (l *CublasLt) Matmul(handle, desc uintptr, y cublaslt.Layouts, m *cublaslt.
 	return cublaslt.Success
 }
 
-// matrix reads a matrix as numbers, all that its layout spans.
+// matrix reads all that a matrix's layout spans as numbers.
 func matrix(c *Context, at uint64, l fakeLayout) (engine.Tensor, []float64, error) {
 	d := dtypeOf(l.d)
 	elems := int64(l.batch-1)*l.stride + int64(l.cols-1)*l.ld + int64(l.rows)
@@ -426,7 +423,7 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 			return err
 		}
 	}
-	if how.Workspace > 0 { // which holds partial sums
+	if how.Workspace > 0 { // the workspace holds partial sums
 		w, err := c.device(driver.Ptr(m.Workspace), how.Workspace)
 		if err != nil {
 			return err

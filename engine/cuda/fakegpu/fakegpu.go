@@ -1,6 +1,5 @@
-// Package fakegpu is a CUDA driver without a card, for tests: kernels run in the
-// interpreter of PTX, everything queued in a stream happens as late as the driver's
-// contract allows, and any call can be made to fail.
+// Package fakegpu is a CUDA driver without a card, for tests: kernels run in a PTX interpreter, work queued
+// in a stream happens as late as the driver's contract allows, and any call can be made to fail.
 package fakegpu
 
 import (
@@ -14,66 +13,66 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// T4 is the card that snug is made for.
+// T4 is the card that snug is primarily made for.
 var T4 = driver.Card{
 	Name: "Tesla T4", UUID: "GPU-00000000-0000-0000-0000-000000000075", Major: 7, Minor: 5, SMs: 40,
 	Memory: 14_930 << 20, ClockKHz: 1_590_000, MemoryClockKHz: 5_001_000, BusBits: 256,
 }
 
-// A10 is a card that has what the T4 lacks: bf16 and copies that bypass registers.
+// A10 is a card with features that the T4 lacks: bf16 and copies that bypass registers.
 var A10 = driver.Card{
 	Name: "NVIDIA A10", UUID: "GPU-00000000-0000-0000-0000-000000000086", Major: 8, Minor: 6, SMs: 72,
 	Memory: 22_515 << 20, ClockKHz: 1_695_000, MemoryClockKHz: 6_251_000, BusBits: 384,
 }
 
-// Slice is a part of an A100, as MIG shows it.
+// Slice is a part of an A100, as MIG presents it.
 var Slice = driver.Card{
 	Name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", UUID: "MIG-00000000-0000-0000-0000-000000000080", Major: 8, SMs: 14,
 	Memory: 4_864 << 20, ClockKHz: 1_410_000, MemoryClockKHz: 1_215_000, BusBits: 640,
 }
 
-// Driver is a driver with the cards that it is given. The zero value has none.
+// Driver is a driver with the given cards. The zero value has none.
 type Driver struct {
 	Installed []driver.Card
-	// CUDA is the version it supports, as [driver.Driver.Version]; 0: 12.4.
+	// CUDA is the version that it supports, as in [driver.Driver.Version]; 0: 12.4.
 	CUDA int
-	// Options are those of every launch.
+	// Options apply to every launch.
 	Options ptxsim.Options
-	// Fail, when set, may make any call fail: it gets the call and returns the
-	// error's code, 0 for none.
+	// Fail, if set, may make any call fail: it is given the call's name and returns the error's code, 0 for
+	// none.
 	Fail func(call string) driver.Code
-	// Break, when set, may make a kernel fail when the card comes to it, which the call that waits
-	// for it then says: it gets the kernel's name and returns the error's code, 0 for none.
+	// Break, if set, may make a kernel fail when the card runs it, which is reported by the call that waits
+	// for it. It is given the kernel's name and returns the error's code, 0 for none.
 	Break func(kernel string) driver.Code
-	// Hold, when set, may keep a call that copies to the host waiting, as a slow bus does.
+	// Hold, if set, may delay a call that copies to the host, as a slow bus does.
 	Hold func()
-	// Early has what other streams do in a graph happen as soon as it may, not as late as it may.
+	// Early makes work of other streams in a graph happen as early as allowed, not as late as allowed.
 	Early bool
-	// Mapped has memory and streams of the cards where a library in C finds them: memory at its own
-	// address in main memory, and a stream's handle is the address of its [Shared].
+	// Mapped puts the cards' memory and streams where a library in C finds them: memory is at its own address
+	// in main memory, and a stream's handle is the address of its [Shared].
 	Mapped bool
-	// Corrupt changes a bit of what every copy to the host brings.
+	// Corrupt flips a bit in every copy to the host.
 	Corrupt bool
-	// Taken is memory that others use, in bytes. What is left may be too little for a context.
+	// Taken is how many bytes of memory others use. What is left may be too little for a context.
 	Taken int64
-	// Refuse is what the assembler writes of the code that it refuses; empty: it takes all.
+	// Refuse is the assembler's output for code that it rejects; empty: it accepts all.
 	Refuse string
-	// CublasLt is cuBLASLt on this machine; nil: there is none.
+	// CublasLt is this machine's cuBLASLt; nil: there is none.
 	CublasLt *CublasLt
 
-	// Assembled counts how often PTX was assembled, and not found in the folder of CUDA_CACHE_PATH.
+	// Assembled counts how often PTX was assembled rather than found in the folder of CUDA_CACHE_PATH.
 	Assembled int
 
-	mu        sync.Mutex // of contexts
-	contexts  []*Context // that were opened
+	mu        sync.Mutex // guards contexts
+	contexts  []*Context // all that were ever opened
 	variables map[string]string
 }
 
-// Setenv puts variables into the environment that this driver sees.
+// Setenv sets the environment variables that this driver sees.
 func (d *Driver) Setenv(variables map[string]string) { d.variables = variables }
 
-// Left says what was not given back of all that was made on the cards, whether
-// they were closed or not. A card that was lost takes everything with it.
+// Left returns an error that lists what was made on the cards, closed or not, and not freed. A lost card
+// frees everything.
 func (d *Driver) Left() error {
 	var errs []error
 	for _, c := range d.contexts {
@@ -135,11 +134,10 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	return c, nil
 }
 
-// leastContext is the memory without which a card cannot be opened. Once it is, the contexts of this
-// driver take none.
+// leastContext is the free memory that opening a card needs. Once open, this driver's contexts take none.
 const leastContext = 64 << 20
 
-// Library is cuBLASLt for these cards.
+// Library returns cuBLASLt for these cards.
 func (d *Driver) Library() (cublaslt.Library, error) {
 	if d.CublasLt == nil {
 		return nil, &cublaslt.Absent{Why: "cuBLASLt is not installed (libcublasLt.so was not found)"}
@@ -156,21 +154,21 @@ func (d *Driver) call(name string) error {
 	return nil
 }
 
-// Context is an opened card. It, its streams and its events may be used by several
-// goroutines, as those of the driver.
+// Context is an opened card. Several goroutines may use it, its streams and its events, as with the real
+// driver.
 type Context struct {
-	mu     sync.Mutex // of everything below but the driver and the card
+	mu     sync.Mutex // guards everything below but the driver and the card
 	driver *Driver
 	card   driver.Card
 	memory *ptxsim.Memory
 	hosts  map[*byte]int // page-locked memory
-	// lost is the error after which nothing works any more.
+	// lost is the error after which every call fails.
 	lost *driver.Error
-	// clock is the time that the card took so far; see kernelTime.
+	// clock is the card's time so far; see kernelTime.
 	clock time.Duration
-	// streams are those that are open, by their handles.
+	// streams are the open streams, by handle.
 	streams map[uintptr]*stream
-	open    int // streams, events, modules and graphs that are not closed
+	open    int // streams, events, modules and graphs not yet closed
 }
 
 func (c *Context) call(name string) error {
@@ -187,7 +185,7 @@ func (c *Context) call(name string) error {
 	return err
 }
 
-// closing counts an object that is given back, and calls.
+// closing makes a call that frees an object, and counts it as freed even if the call fails.
 func (c *Context) closing(name string) error {
 	c.mu.Lock()
 	c.open--
@@ -195,7 +193,7 @@ func (c *Context) closing(name string) error {
 	return c.call(name)
 }
 
-// opening calls, and counts an object where nothing is wrong.
+// opening makes a call and, if it succeeds, counts an object.
 func (c *Context) opening(name string) error {
 	err := c.call(name)
 	if err == nil {
@@ -220,7 +218,7 @@ func (c *Context) Memory() (free, total int64, err error) {
 	return c.card.Memory - c.driver.Taken - c.memory.Used(), c.card.Memory, err
 }
 
-// Alloc implements [driver.Context]. The memory is full of NaN.
+// Alloc implements [driver.Context]. The memory is filled with NaN.
 func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 	if err := c.call("cuMemAlloc"); err != nil {
 		return 0, err
@@ -238,7 +236,7 @@ func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 	return driver.Ptr(p), err
 }
 
-// Do implements [driver.Context]. cuBLASLt asks for the context.
+// Do implements [driver.Context]. cuBLASLt needs the context to be current.
 func (c *Context) Do(f func() error) error {
 	if err := c.call("cuCtxSetCurrent"); err != nil {
 		return err
@@ -253,8 +251,8 @@ func (c *Context) Do(f func() error) error {
 // Bind implements [driver.Context].
 func (c *Context) Bind() error { return c.call("cuCtxSetCurrent") }
 
-// Free implements [driver.Context]. Like every call that releases something it does
-// so even where it fails, with the error of an earlier call.
+// Free implements [driver.Context]. Like every call that frees something it does so even if it fails, with
+// the error of an earlier call.
 func (c *Context) Free(p driver.Ptr) error {
 	c.mu.Lock()
 	err := c.memory.Free(uint64(p))
@@ -287,8 +285,8 @@ func (c *Context) FreeHost(b []byte) error {
 	return c.call("cuMemFreeHost")
 }
 
-// Close implements [driver.Context]. What is still open is an error, which the
-// driver would not report.
+// Close implements [driver.Context]. Objects still open are an error here, which the real driver would not
+// report.
 func (c *Context) Close() error {
 	if err := c.call("cuDevicePrimaryCtxRelease"); err != nil {
 		return err

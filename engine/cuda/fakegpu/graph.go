@@ -6,19 +6,18 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/driver"
 )
 
-// captured is a graph. It begins in one stream, and those that wait for an event of it
-// join.
+// captured is a graph. Its capture begins in one stream; streams that wait for one of its events join.
 type captured struct {
 	c      *Context
 	origin *stream
 	nodes  []node
-	lasts  map[*stream]int // the last node of each stream; none: there is none yet
-	// broken is what ended the capture: every later call of it fails.
+	lasts  map[*stream]int // the last node of each stream; none: there is no node yet
+	// broken is the error that ended the capture: every later call of it fails.
 	broken             *driver.Error
 	uploaded, launched bool
 }
 
-// invalidate ends the capture by a call that it does not allow. The context is locked.
+// invalidate ends the capture because of a call that it does not allow. The context is locked.
 func (g *captured) invalidate(call string, code driver.Code) error {
 	if g.broken != nil {
 		return g.invalidated(call)
@@ -27,7 +26,7 @@ func (g *captured) invalidate(call string, code driver.Code) error {
 	return g.broken
 }
 
-// invalidated is the error of a call after that.
+// invalidated returns the error of a call after the capture was ended.
 func (g *captured) invalidated(call string) error {
 	if g.broken == nil {
 		return nil
@@ -38,8 +37,8 @@ func (g *captured) invalidated(call string) error {
 // none stands for no node.
 const none = -1
 
-// node is an operation of a graph; before are the nodes that come before it: the one before it
-// in its stream, and the one whose event it waits for.
+// node is an operation of a graph; before are the nodes that must come first: the previous one in its stream,
+// and the one whose event it waits for.
 type node struct {
 	s      *stream
 	op     func() error // nil: it only waits
@@ -59,7 +58,7 @@ func (g *captured) add(call string, s *stream, op func() error, after int) error
 	return nil
 }
 
-// join makes a stream wait for a node of a graph that is being captured, and part of it.
+// join makes a stream wait for a node of a graph being captured, and joins it to the capture.
 func (s *stream) join(of *captured, node int) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -78,7 +77,7 @@ func (s *stream) join(of *captured, node int) error {
 	return of.add(call, s, nil, node)
 }
 
-// unjoined is the error of work that the stream in which the capture began does not wait for.
+// unjoined returns an error if there is work that the capture's first stream does not wait for.
 func (g *captured) unjoined() error {
 	reached := make([]bool, len(g.nodes))
 	if at := g.lasts[g.origin]; at != none {
@@ -97,9 +96,9 @@ func (g *captured) unjoined() error {
 	return nil
 }
 
-// run does the nodes of the stream in which the capture began, in order, those of others as late as
-// these wait for them, or with [Driver.Early] as soon as nothing is left that they wait for:
-// a card may do either. The context is locked.
+// run executes the nodes of the capture's first stream in order, and those of other streams as late as it
+// waits for them, or with [Driver.Early] as soon as all that they wait for is done: a card may do either. The
+// context is locked.
 func (g *captured) run() error {
 	done := make([]bool, len(g.nodes))
 	var do func(i int) error

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// rig is a card with streams, an event and memory, given back at the end.
+// rig is a card with streams, an event and memory, all freed at the end.
 type rig struct {
 	t    *testing.T
 	ctx  driver.Context
@@ -41,7 +41,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// must ends the test at an error.
+// must ends the test if there is an error.
 func (r *rig) must(errs ...error) {
 	r.t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -58,7 +58,7 @@ func (r *rig) wants(err error, code driver.Code) {
 	}
 }
 
-// captured is a graph of one operation.
+// captured makes a graph of one operation.
 func (r *rig) captured() driver.Graph {
 	r.t.Helper()
 	r.must(r.a.BeginCapture(), r.a.Clear(r.at, 16))
@@ -67,8 +67,8 @@ func (r *rig) captured() driver.Graph {
 	return g
 }
 
-// A call that a capture does not allow ends it: it fails with its own code, every later one with
-// 901, the end too. Then the streams are as before.
+// A call that a capture does not allow ends it: the call fails with its own code, and every later one,
+// including the end, with 901. Afterwards the streams work as before.
 func TestCallsThatEndACapture(t *testing.T) {
 	for name, c := range map[string]struct {
 		call func(r *rig) error
@@ -105,7 +105,7 @@ func TestCallsThatEndACapture(t *testing.T) {
 	}
 }
 
-// The end of a capture that is not one, or that leaves work behind.
+// Ending a capture fails if there is none, or if it leaves work behind.
 func TestEndsOfCaptures(t *testing.T) {
 	r := newRig(t)
 	_, err := r.a.EndCapture()
@@ -115,12 +115,12 @@ func TestEndsOfCaptures(t *testing.T) {
 	r.wants(err, driver.CaptureUnmatched)
 	_, err = r.a.EndCapture()
 	r.wants(err, driver.CaptureUnjoined)
-	r.wants(r.b.Wait(r.e), driver.CapturedEvent) // which was recorded last there
+	r.wants(r.b.Wait(r.e), driver.CapturedEvent) // last recorded in that stream
 	r.must(r.b.Record(r.e), r.a.Wait(r.e))
 }
 
-// A graph that takes memory while a program runs is an error: one that is launched before it was
-// uploaded, or made after another was launched that is still there.
+// A graph that allocates memory while a program runs is an error: one that is launched before it was
+// uploaded, or one made while a graph launched earlier still exists.
 func TestGraphsThatTakeMemory(t *testing.T) {
 	r := newRig(t)
 	g := r.captured()
@@ -138,7 +138,7 @@ func TestGraphsThatTakeMemory(t *testing.T) {
 	r.must(second.Close())
 }
 
-// Only events that were made for it know their time.
+// Only events made with timing know their time.
 func TestEventsWithoutTime(t *testing.T) {
 	r := newRig(t)
 	timed, err := r.ctx.NewEvent(true)

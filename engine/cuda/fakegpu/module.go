@@ -31,7 +31,7 @@ func (c *Context) Load(ptx string) (driver.Module, error) {
 	return &module{c, m}, nil
 }
 
-// parse reads PTX as the assembler of this driver would.
+// parse parses PTX as this driver's assembler would.
 func (c *Context) parse(name, ptx string) (*ptxsim.Module, error) {
 	for _, line := range strings.Split(ptx, "\n") {
 		if v, ok := strings.CutPrefix(line, ".version "); ok {

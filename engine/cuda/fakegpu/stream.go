@@ -11,45 +11,44 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// stream does what is queued when somebody waits for it, and not before: what the
-// host changes or reads too early goes wrong as it might on a card.
+// stream executes queued work only when something waits for it: if the host changes or reads memory too
+// early, the result is wrong as it might be on a card.
 type stream struct {
 	c       *Context
 	handle  uintptr
-	queue   []func() error // what is not done yet
-	done    int            // operations before it
-	capture *captured      // being recorded; nil: nothing is
-	// launched are the graphs captured here that were launched and are not gone.
+	queue   []func() error // work that is not done yet
+	done    int            // number of operations done, which precede the queue
+	capture *captured      // being recorded; nil: none is
+	// launched counts the graphs captured here that were launched and still exist.
 	launched int
-	shared   *Shared // with a library in C; nil: with none
+	shared   *Shared // shared with a library in C; nil: with none
 }
 
-// Shared is what a stream shares with a library in C that puts work on it, where
-// [Driver.Mapped] says so.
+// Shared is what a stream shares with a library in C that queues work on it, with [Driver.Mapped].
 type Shared struct {
-	// Pending is how many operations of the library are on the stream. It adds and subtracts.
+	// Pending is the number of the library's operations on the stream, which the library updates.
 	Pending int64
-	// Reached is 1 when what was queued before them is done, for which they wait.
+	// Reached is 1 once everything queued before these operations is done, for which they wait.
 	Reached int64
 }
 
 type event struct {
 	c     *Context
 	timed bool
-	s     *stream // that it was recorded in; nil: never
-	at    int     // operations of s before it
-	// of is the capture that it was recorded in, and node what it comes after there, -1: nothing.
+	s     *stream // the stream that it was recorded in; nil: it was not recorded
+	at    int     // number of operations of s before it
+	// of is the capture that it was recorded in, and node the node that it follows there, -1: none.
 	of   *captured
 	node int
-	// when is the card's clock at the event, once it is done.
+	// when is the card's clock at the event, once that is done.
 	when time.Duration
 }
 
-// What a launch takes by the card's clock, and a copy of a byte between host and card. Nothing else
-// but cuBLASLt advances it.
+// These are the times on the card's clock of a kernel and of copying bytes between host and card. Nothing
+// else but cuBLASLt advances the clock.
 const (
 	kernelTime = 10 * time.Microsecond
-	copyRate   = 10 // bytes a nanosecond
+	copyRate   = 10 // bytes per nanosecond
 )
 
 // copied advances the clock by the time of a copy.
@@ -65,7 +64,7 @@ func (c *Context) NewStream() (driver.Stream, error) {
 	s := &stream{c: c, handle: uintptr(0x1000 + len(c.streams))}
 	if c.driver.Mapped {
 		s.shared = &Shared{Reached: 1}
-		s.handle = uintptr(unsafe.Pointer(s.shared)) // it does not move
+		s.handle = uintptr(unsafe.Pointer(s.shared)) // which does not move
 	}
 	for c.streams[s.handle] != nil {
 		s.handle++
@@ -82,7 +81,7 @@ func (c *Context) NewEvent(timed bool) (driver.Event, error) {
 	return &event{c: c, timed: timed}, nil
 }
 
-// push queues an operation, or records it.
+// push queues an operation, or records it in a capture.
 func (s *stream) push(name string, op func() error) error {
 	if err := s.c.call(name); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (s *stream) push(name string, op func() error) error {
 	return nil
 }
 
-// advance does what is queued up to an operation; the context is locked.
+// advance executes queued work up to an operation; the context is locked.
 func (s *stream) advance(to int) error {
 	for s.done < to {
 		if s.c.lost != nil {
@@ -127,7 +126,7 @@ func (c *Context) device(p driver.Ptr, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// lose makes the context unusable.
+// lose makes the context unusable and returns the error.
 func (c *Context) lose(code driver.Code, why error) error {
 	c.lost = &driver.Error{Call: "cuStreamSynchronize", Code: code}
 	if why != nil {
@@ -136,7 +135,7 @@ func (c *Context) lose(code driver.Code, why error) error {
 	return c.lost
 }
 
-// locked refuses host memory that the driver could not copy from while the host
+// locked rejects host memory that is not page-locked, as the driver could not copy from it while the host
 // continues.
 func (c *Context) locked(b []byte) error {
 	c.mu.Lock()
@@ -231,7 +230,7 @@ func (s *stream) Record(e driver.Event) error {
 
 func (s *stream) Wait(e driver.Event) error {
 	s.c.mu.Lock()
-	from, at := e.(*event).s, e.(*event).at // as it is now
+	from, at := e.(*event).s, e.(*event).at // the event's state now, as it may be recorded again
 	of, node := e.(*event).of, e.(*event).node
 	s.c.mu.Unlock()
 	if of != nil || s.capture != nil {
@@ -266,7 +265,7 @@ func (s *stream) Done() (bool, error) {
 	return s.finish()
 }
 
-// waits calls what waits for the stream, which ends a capture.
+// waits makes a call that waits for the stream, which ends a capture.
 func (s *stream) waits(name string) error {
 	if err := s.c.call(name); err != nil {
 		return err
@@ -279,7 +278,7 @@ func (s *stream) waits(name string) error {
 	return nil
 }
 
-// finish does what is queued, and reports whether a library has nothing left on the stream.
+// finish executes queued work, and reports whether a library has nothing left on the stream.
 func (s *stream) finish() (bool, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -303,8 +302,8 @@ func (s *stream) BeginCapture() error {
 	return nil
 }
 
-// EndCapture implements [driver.Stream]. Once a graph of the stream was launched no other is made:
-// a program takes nothing after it was loaded.
+// EndCapture implements [driver.Stream]. After a graph of the stream was launched no other can be made: a
+// program allocates nothing after it is loaded.
 func (s *stream) EndCapture() (driver.Graph, error) {
 	if err := s.c.call("cuStreamEndCapture"); err != nil {
 		return nil, err
@@ -348,8 +347,7 @@ func (s *stream) Upload(g driver.Graph) error {
 	})
 }
 
-// Replay implements [driver.Stream]. A graph that was not uploaded would take memory when it is
-// launched.
+// Replay implements [driver.Stream]. Launching a graph that was not uploaded would allocate memory.
 func (s *stream) Replay(g driver.Graph) error {
 	c := g.(*captured)
 	s.c.mu.Lock()

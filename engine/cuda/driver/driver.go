@@ -1,9 +1,8 @@
-// Package driver is the part of the CUDA driver API that snug needs, as Go
-// interfaces. [Open] gives the real one, from libcuda.so.1; tests put one in its
-// place that interprets kernels (engine/cuda/fakegpu).
+// Package driver is the part of the CUDA driver API that snug needs, as Go interfaces. [Open] loads the real
+// driver, from libcuda.so.1; tests use one that interprets kernels instead (engine/cuda/fakegpu).
 //
-// All methods report what the driver said as an [*Error]. None of them is safe
-// for concurrent use on one object unless it says so.
+// All methods return the driver's errors as an [*Error]. No method is safe for concurrent use on one object
+// unless its documentation says so.
 package driver
 
 import "time"
@@ -15,9 +14,9 @@ type Ptr uint64
 type Driver interface {
 	// Version is the CUDA version that the driver supports, 1000*major + 10*minor.
 	Version() int
-	// Cards are the cards of this machine, in the driver's order.
+	// Cards lists the cards of this machine, in the driver's order.
 	Cards() ([]Card, error)
-	// Open makes the primary context of a card ready for use.
+	// Open opens the primary context of a card.
 	Open(card int) (Context, error)
 }
 
@@ -25,7 +24,7 @@ type Driver interface {
 type Card struct {
 	Index int
 	Name  string
-	// UUID is the card's identity for NVML, "GPU-...", or "MIG-..." of a slice of one.
+	// UUID identifies the card to NVML: "GPU-...", or "MIG-..." for a slice of a card.
 	UUID string
 	// Major and Minor are the compute capability.
 	Major, Minor int
@@ -33,7 +32,7 @@ type Card struct {
 	SMs int
 	// Memory is the total memory in bytes.
 	Memory int64
-	// ClockKHz and MemoryClockKHz are the peak rates, BusBits the memory's width.
+	// ClockKHz and MemoryClockKHz are the peak clock rates, BusBits the width of the memory bus.
 	ClockKHz, MemoryClockKHz, BusBits int
 }
 
@@ -43,38 +42,36 @@ func (c Card) Capability() int { return 10*c.Major + c.Minor }
 // Context is an opened card. It is safe for concurrent use.
 type Context interface {
 	Card() Card
-	// Driver is the one that opened it.
+	// Driver returns the driver that opened the context.
 	Driver() Driver
-	// Memory is the free and the total memory of the card in bytes.
+	// Memory returns the card's free and total memory in bytes.
 	Memory() (free, total int64, err error)
-	// Alloc reserves memory of the card; its contents are undefined.
+	// Alloc reserves memory on the card; its contents are undefined.
 	Alloc(bytes int64) (Ptr, error)
 	Free(p Ptr) error
-	// AllocHost reserves page-locked memory of the host, which copies may use while
-	// the host continues.
+	// AllocHost reserves page-locked memory on the host, which copies may use while the host continues.
 	AllocHost(bytes int64) ([]byte, error)
 	FreeHost(b []byte) error
-	// Load makes kernels of PTX, which the driver assembles, or has kept assembled (see
+	// Load loads kernels from PTX, which the driver assembles unless it finds them already assembled (see
 	// [CachePath]).
 	Load(ptx string) (Module, error)
 	NewStream() (Stream, error)
-	// NewEvent makes an event, which knows its time if it is to: others are cheaper.
+	// NewEvent makes an event. Events that need not record their time are cheaper.
 	NewEvent(timed bool) (Event, error)
-	// Do calls f on a thread that the context is current on, which NVIDIA's other
-	// libraries ask for.
+	// Do calls f on a thread on which the context is current, as NVIDIA's other libraries require.
 	Do(f func() error) error
-	// Bind makes the context current on the calling thread from now on: for a goroutine
-	// that is locked to it.
+	// Bind makes the context current on the calling thread from now on, for a goroutine that is locked to its
+	// thread.
 	Bind() error
-	// Close releases the context. Everything made in it must be gone.
+	// Close releases the context. Everything made in it must be freed before.
 	Close() error
 }
 
-// The driver keeps the code that it assembles of PTX in a folder, for later processes. It
-// finds these variables in the environment.
+// The driver keeps code assembled from PTX in a folder, for later processes. It reads these environment
+// variables.
 const (
 	CachePath    = "CUDA_CACHE_PATH"    // the folder
-	CacheSize    = "CUDA_CACHE_MAXSIZE" // how many bytes the folder may take
+	CacheSize    = "CUDA_CACHE_MAXSIZE" // the most bytes that the folder may take
 	CacheDisable = "CUDA_CACHE_DISABLE" // 1: nothing is kept
 )
 
@@ -88,14 +85,14 @@ type Module interface {
 // Function is a kernel.
 type Function interface {
 	Name() string
-	// Use is what the assembler made a thread take.
+	// Use returns the resources that each thread takes in the assembled code.
 	Use() (Use, error)
 }
 
-// Use is what a thread of a kernel takes.
+// Use is the resources of each thread of a kernel.
 type Use struct {
 	Registers int `json:"registers"`
-	// Local is memory in bytes: where it is not zero, registers were spilled.
+	// Local is local memory in bytes: if it is not zero, registers were spilled.
 	Local int `json:"local_bytes"`
 }
 
@@ -106,47 +103,44 @@ type Launch struct {
 	Params []byte
 }
 
-// Stream is a queue of work on a card. Its calls return before the work is done,
-// but for Sync and EndCapture. Host memory of copies must come from AllocHost.
+// Stream is a queue of work on a card. Its calls return before the work is done, except Sync and EndCapture.
+// Host memory that is copied must come from AllocHost.
 type Stream interface {
 	CopyIn(to Ptr, from []byte) error
 	CopyOut(to []byte, from Ptr) error
 	// Clear writes zeros.
 	Clear(p Ptr, bytes int64) error
 	Launch(f Function, l Launch) error
-	// Record puts an event into the queue; Wait makes the queue wait for one
-	// that was recorded.
+	// Record puts an event into the queue; Wait makes the queue wait for an event that was recorded.
 	Record(e Event) error
 	Wait(e Event) error
-	// Sync waits for everything in the queue and reports what went wrong in it.
+	// Sync waits for everything in the queue and returns any error of it.
 	Sync() error
-	// Done reports whether everything in the queue is done, without waiting.
+	// Done reports, without waiting, whether everything in the queue is done.
 	Done() (bool, error)
-	// BeginCapture makes the calls that follow part of a graph instead of running
-	// them, until EndCapture.
+	// BeginCapture makes later calls, until EndCapture, part of a graph instead of running them.
 	BeginCapture() error
 	EndCapture() (Graph, error)
-	// Upload puts what a captured graph needs on the card. Its first replay would do that else, and
-	// take memory then.
+	// Upload puts what a captured graph needs on the card. Otherwise the first replay would do so, and
+	// allocate memory then.
 	Upload(g Graph) error
 	// Replay runs a captured graph.
 	Replay(g Graph) error
-	// Handle is the stream as NVIDIA's other libraries know it.
+	// Handle is the stream's handle for NVIDIA's other libraries.
 	Handle() uintptr
 	Close() error
 }
 
 // Event marks a point in a stream.
 type Event interface {
-	// Sync waits until what was queued before the event is done.
+	// Sync waits until everything queued before the event is done.
 	Sync() error
-	// Since is the time that the card took from an earlier event to this one. Both
-	// are done, and timed.
+	// Since is the time on the card from an earlier event to this one. Both must be done, and timed.
 	Since(earlier Event) (time.Duration, error)
 	Close() error
 }
 
-// Graph is captured work, ready to be replayed.
+// Graph is captured work that can be replayed.
 type Graph interface {
 	Close() error
 }

@@ -62,7 +62,7 @@ func (m *module) Function(name string) (Function, error) {
 	if err := m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
 		return nil, err
 	}
-	if m.c.d.funcLoad != 0 { // otherwise, with lazy loading, the kernel would allocate memory at its first launch
+	if m.c.d.funcLoad != 0 { // with lazy loading, the first launch would allocate memory otherwise
 		if err := m.c.call("cuFuncLoad "+name, m.c.d.funcLoad, f.handle); err != nil {
 			return nil, err
 		}

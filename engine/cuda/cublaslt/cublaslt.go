@@ -1,17 +1,16 @@
-// Package cublaslt is the part of cuBLASLt, NVIDIA's matmul library, that snug calls.
-// The library does not come with the driver: it is used where PyTorch's wheels or a
-// CUDA toolkit have installed one. [Open] returns it; tests put a [Library] of their
-// own in its place (engine/cuda/fakegpu).
+// Package cublaslt is the part of cuBLASLt, NVIDIA's matmul library, that snug calls. The library does not
+// come with the driver: it is used if PyTorch's wheels or a CUDA toolkit have installed it. [Open] loads it;
+// tests use their own [Library] instead (engine/cuda/fakegpu).
 package cublaslt
 
 import "fmt"
 
-// Library is the functions of the library, one method for each. What C returns
-// through pointers is a result; attributes are bytes, as in C.
+// Library has a method for each of the library's functions. What C returns through pointers is a result;
+// attributes are bytes, as in C.
 type Library interface {
 	// Version is 10000*major + 100*minor + patch.
 	Version() int
-	// Path is where it was found.
+	// Path is where the library was found.
 	Path() string
 	Create() (handle uintptr, s Status)
 	Destroy(handle uintptr) Status
@@ -24,7 +23,7 @@ type Library interface {
 	PreferenceCreate() (preference uintptr, s Status)
 	PreferenceSet(preference uintptr, a PreferenceAttribute, value []byte) Status
 	PreferenceDestroy(preference uintptr) Status
-	// Heuristic fills results with the candidates that it has, best first.
+	// Heuristic fills results with candidates, best first.
 	Heuristic(handle, desc uintptr, l Layouts, preference uintptr, results []Result) (n int, s Status)
 	// Check says whether an algorithm can compute a product, and with what workspace.
 	Check(handle, desc uintptr, l Layouts, algo *Algorithm) (r Result, s Status)
@@ -34,11 +33,11 @@ type Library interface {
 	Matmul(handle, desc uintptr, l Layouts, m *Matmul) Status
 }
 
-// Layouts are those of op(A) op(B) + C = D.
+// Layouts are the layouts of the matrices of op(A) op(B) + C = D.
 type Layouts struct{ A, B, C, D uintptr }
 
-// Matmul are the other arguments of a product: addresses on the card, factors, and
-// the stream to queue it in.
+// Matmul holds the other arguments of a product: addresses on the card, factors, and the stream to queue it
+// in.
 type Matmul struct {
 	Alpha, Beta    float32
 	A, B, C, D     uint64
@@ -48,8 +47,7 @@ type Matmul struct {
 	Stream         uintptr
 }
 
-// Algorithm is a cublasLtMatmulAlgo_t. What the bytes mean is known to one version of
-// the library.
+// Algorithm is a cublasLtMatmulAlgo_t. The meaning of the bytes is specific to a version of the library.
 type Algorithm [64]byte
 
 // Result is a cublasLtMatmulHeuristicResult_t.
@@ -61,14 +59,13 @@ type Result struct {
 	_         [4]int32
 }
 
-// The numbers below are those of cublasLt.h, library_types.h and cublas_api.h of
-// cuBLAS 12.9.3 and 13.10 (PyPI's nvidia-cublas-cu12 and nvidia-cublas), read off by a C
-// program; both agree.
+// The numbers below are from cublasLt.h, library_types.h and cublas_api.h of cuBLAS 12.9.3 and 13.10 (PyPI's
+// nvidia-cublas-cu12 and nvidia-cublas), printed by a C program; both versions agree.
 
 // DataType is a cudaDataType.
 type DataType int32
 
-// The formats of elements.
+// These are the formats of elements.
 const (
 	R32F  DataType = 0
 	R16F  DataType = 2
@@ -87,7 +84,7 @@ const (
 // DescAttribute is a cublasLtMatmulDescAttributes_t.
 type DescAttribute int32
 
-// What can be set for a product.
+// These attributes can be set for a product.
 const (
 	DescTransA      DescAttribute = 3 // int32, an operation
 	DescTransB      DescAttribute = 4
@@ -106,7 +103,7 @@ const (
 // LayoutAttribute is a cublasLtMatrixLayoutAttribute_t.
 type LayoutAttribute int32
 
-// What can be set for a matrix.
+// These attributes can be set for a matrix.
 const (
 	LayoutBatchCount  LayoutAttribute = 5 // int32
 	LayoutBatchStride LayoutAttribute = 6 // int64, in elements
@@ -115,7 +112,7 @@ const (
 // PreferenceAttribute is a cublasLtMatmulPreferenceAttributes_t.
 type PreferenceAttribute int32
 
-// What candidates must keep to.
+// These attributes restrict candidates.
 const (
 	PreferWorkspace      PreferenceAttribute = 1 // uint64, the most bytes
 	PreferReductions     PreferenceAttribute = 3 // uint32, a set of schemes
@@ -130,13 +127,13 @@ const (
 // AlgoAttribute is a cublasLtMatmulAlgoConfigAttributes_t.
 type AlgoAttribute int32
 
-// AlgoReduction is how the parts of a K that was cut are added: uint32.
+// AlgoReduction is how the parts of a split K are added: uint32.
 const AlgoReduction AlgoAttribute = 3
 
 // Status is a cublasStatus_t.
 type Status int32
 
-// The statuses that snug distinguishes.
+// These are the statuses that snug distinguishes.
 const (
 	Success         Status = 0
 	NotInitialized  Status = 1
@@ -179,10 +176,10 @@ func failed(call string, s Status) error {
 	return &Error{call, s}
 }
 
-// Absent says that there is no library to use, and why.
+// Absent means that there is no usable library, and says why.
 type Absent struct{ Why string }
 
 func (e *Absent) Error() string { return e.Why }
 
-// VersionText is a version as people write it.
+// VersionText is a version in the usual notation.
 func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }

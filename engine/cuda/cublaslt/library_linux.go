@@ -15,14 +15,13 @@ import (
 
 const (
 	name = "libcublasLt.so"
-	// oldest is the first major version whose functions have the arguments that are
-	// given here.
+	// oldest is the first major version whose functions take the arguments used here.
 	oldest = 11
 )
 
-// Open loads the library of the newest major version that a driver of a CUDA version
-// (1000*major + 10*minor) can be used with: the loader's, or one of those seen
-// elsewhere. Where there is none the error is an [*Absent].
+// Open loads the library with the newest major version that a driver of a CUDA version (1000*major +
+// 10*minor) can use, from the loader's path or from the paths in seen. If there is none the error is an
+// [*Absent].
 func Open(cuda int, seen []string) (Library, error) {
 	var refused []string
 	for major := cuda / 1000; major >= oldest; major-- {
@@ -50,13 +49,13 @@ func Open(cuda int, seen []string) (Library, error) {
 	return nil, &Absent{"cuBLASLt is not installed (" + name + " was not found)"}
 }
 
-// majorOf is the N of libcublasLt.so.N; 0: there is none.
+// majorOf is the N of libcublasLt.so.N; 0 for other names.
 func majorOf(path string) (major int) {
 	_, _ = fmt.Sscanf(filepath.Base(path), name+".%d", &major)
 	return major
 }
 
-// load loads a library with all that is called.
+// load loads a library and finds every function that is called.
 func load(path string) (*library, error) {
 	handle, err := dynlib.Load(path)
 	if err != nil {
@@ -69,7 +68,7 @@ func load(path string) (*library, error) {
 	return l, nil
 }
 
-// library is the addresses of the functions.
+// library holds the addresses of the functions.
 type library struct {
 	path                                                 string
 	getVersion, create, destroy                          uintptr
@@ -100,7 +99,7 @@ func call(f uintptr, args ...uintptr) Status {
 	return Status(int32(r))
 }
 
-// first is the address of bytes.
+// first is the address of the first byte.
 func first(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 func (l *library) Version() int {
@@ -108,7 +107,7 @@ func (l *library) Version() int {
 	if v > 1<<30 {
 		return 0
 	}
-	// 11.x is 11xxxx in all versions from 11 on.
+	// 11.x is 11xxxx, as in all major versions from 11 on.
 	return int(v)
 }
 

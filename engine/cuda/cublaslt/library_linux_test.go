@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 )
 
-// standin compiles testdata/standin.c to a library of a name.
+// standin compiles testdata/standin.c to a library with a given name.
 func standin(t *testing.T, name string, more ...string) string {
 	t.Helper()
 	return dynlibtest.Build(t, name, "testdata/standin.c", more...)
@@ -25,8 +25,8 @@ func standin(t *testing.T, name string, more ...string) string {
 
 func address(v []float32) uint64 { return uint64(uintptr(unsafe.Pointer(&v[0]))) }
 
-// Every argument arrives in C as the header says: products of all transposes, a batch,
-// with a bias and added to what is there, are those that Go computes.
+// Every argument arrives in C as the header says: products with all transposes, batched, with a bias and
+// added to D, are those that Go computes.
 func TestCallsArriveInC(t *testing.T) {
 	path := standin(t, "libcublasLt.so.12")
 	l, err := Open(12090, []string{path})
@@ -125,7 +125,7 @@ func TestCallsArriveInC(t *testing.T) {
 	}
 }
 
-// A library that cannot be used is reported with the reason; one that is not installed is not.
+// A library that cannot be used is reported with the reason; a missing one is not.
 func TestLibrariesThatCannotBeUsed(t *testing.T) {
 	lacking := standin(t, "libcublasLt.so.12", "cublasLtMatmulAlgoCheck=another")
 	text := filepath.Join(t.TempDir(), "libcublasLt.so.12")
@@ -151,8 +151,8 @@ func TestLibrariesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// NVIDIA's own library has every function, takes every attribute in the size that is
-// given, and says without a card that it cannot be used. SNUG_CUBLASLT names it.
+// NVIDIA's own library has every function, accepts every attribute in the size given, and reports that it
+// cannot be used without a card. SNUG_CUBLASLT names it.
 func TestNVIDIAsLibrary(t *testing.T) {
 	paths := filepath.SplitList(os.Getenv("SNUG_CUBLASLT"))
 	if len(paths) == 0 {

@@ -2,5 +2,5 @@
 
 package cublaslt
 
-// Open reports that this build has no CUDA.
+// Open returns an error, as this build has no CUDA.
 func Open(int, []string) (Library, error) { return nil, &Absent{"this build of snug has no CUDA"} }

@@ -6,23 +6,22 @@ import (
 	"fmt"
 )
 
-// Product is D = op(A) op(B), row by row in memory without gaps, Batch times: op(A) is
-// [M, K], op(B) [K, N].
+// Product is D = op(A) op(B), Batch times, with rows stored without gaps: op(A) is [M, K], op(B) [K, N].
 type Product struct {
-	In, Out        DataType // of both factors, of the result
+	In, Out        DataType // of both factors; of the result
 	TransA, TransB bool
-	// TF32 rounds float32 factors to TF32, how is the library's own.
+	// TF32 rounds float32 factors to TF32, in the library's own way.
 	TF32           bool
 	Batch, M, N, K int
-	// Bias adds an element for each column, in the result's format.
+	// Bias adds one element per column, in the result's format.
 	Bias bool
 	// Accumulate adds the product to D.
 	Accumulate bool
-	// AlignA, AlignB and AlignD are powers of two that addresses are multiples of.
+	// AlignA, AlignB and AlignD are powers of two that divide the addresses.
 	AlignA, AlignB, AlignD int
 }
 
-// String names the product, all of it: equal texts are equal products.
+// String names the product completely: equal texts mean equal products.
 func (p Product) String() string {
 	op := func(t bool) string { return map[bool]string{false: "n", true: "t"}[t] }
 	in := p.In.String()
@@ -46,20 +45,20 @@ func (d DataType) String() string {
 	return map[DataType]string{R32F: "f32", R16F: "f16", R16BF: "bf16"}[d]
 }
 
-// Operands are the addresses of a product's matrices on the card.
+// Operands are the addresses of a product's operands on the card.
 type Operands struct {
 	A, B, Bias, D, Workspace uint64
 	WorkspaceBytes           int64
 }
 
-// Handle is the library ready for the card whose context was current when it was made.
-// That context must be current in all calls.
+// Handle is the library's handle for the card whose context was current when it was made. That context must
+// be current in all calls.
 type Handle struct {
 	library Library
 	handle  uintptr
 }
 
-// New makes the library ready.
+// New makes a handle.
 func New(l Library) (*Handle, error) {
 	h, s := l.Create()
 	if err := failed("cublasLtCreate", s); err != nil {
@@ -68,18 +67,18 @@ func New(l Library) (*Handle, error) {
 	return &Handle{l, h}, nil
 }
 
-// Close gives back what New took.
+// Close frees the handle.
 func (h *Handle) Close() error { return failed("cublasLtDestroy", h.library.Destroy(h.handle)) }
 
-// described is a product as the library knows it.
+// described is a product as described to the library.
 type described struct {
 	library Library
 	desc    uintptr
 	Layouts
 }
 
-// describe describes p to the library. It stores matrices by columns, so that it
-// computes the transpose: its first factor is B.
+// describe describes p to the library. The library stores matrices by columns, so it computes the transpose,
+// with B as its first factor.
 func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 	l := h.library
 	d = &described{library: l}
@@ -135,7 +134,7 @@ func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 	return d, nil
 }
 
-// layout describes a matrix of rows in memory: of the library's view, of columns.
+// layout describes a matrix stored by rows, which the library sees as its transpose by columns.
 func (d *described) layout(to *uintptr, t DataType, rows, cols, batch int) error {
 	l, s := d.library.LayoutCreate(t, uint64(cols), uint64(rows), int64(cols))
 	if s != Success {
@@ -164,18 +163,17 @@ func (d *described) close() error {
 	return errors.Join(errs...)
 }
 
-// candidates is how many algorithms are asked for.
+// candidates is how many algorithms to ask for.
 const candidates = 8
 
-// Candidate is an algorithm for a product with the workspace that it needs.
+// Candidate is an algorithm for a product, with the workspace that it needs.
 type Candidate struct {
 	Algorithm Algorithm
 	Workspace int64
 }
 
-// Candidates are the library's algorithms for a product, best first by its own
-// estimate: those that sum in a fixed order and fit the workspace. Finding none is not
-// an error.
+// Candidates returns the library's algorithms for a product that sum in a fixed order and fit the workspace,
+// best first by the library's estimate. Finding none is not an error.
 func (h *Handle) Candidates(p Product, workspace int64) (found []Candidate, err error) {
 	d, err := h.describe(p, uint64(p.AlignD))
 	if err != nil {
@@ -225,8 +223,8 @@ func (h *Handle) Candidates(p Product, workspace int64) (found []Candidate, err 
 	return found, nil
 }
 
-// fixedOrder reports whether an algorithm adds in an order that timing does not change:
-// it does not cut K, or adds the parts in a step of its own.
+// fixedOrder reports whether an algorithm adds in an order that does not depend on timing: it does not split
+// K, or adds the parts in a separate step.
 func (h *Handle) fixedOrder(a *Algorithm) (bool, error) {
 	var scheme [4]byte
 	if s := h.library.AlgoGet(a, AlgoReduction, scheme[:]); s != Success {
@@ -236,8 +234,8 @@ func (h *Handle) fixedOrder(a *Algorithm) (bool, error) {
 	return v == reductionNone || v == reductionComputeType, nil
 }
 
-// Check reports whether an algorithm that was kept can compute a product, in an order
-// that is fixed, and gives the workspace that it needs.
+// Check reports whether a stored algorithm can compute a product, in a fixed order, and returns the workspace
+// that it needs.
 func (h *Handle) Check(p Product, a Algorithm) (workspace int64, ok bool, err error) {
 	d, err := h.describe(p, uint64(p.AlignD))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package kernels holds the kernels of NVIDIA cards as PTX, which build.sh makes
-// of the CUDA C++ next to it.
+// Package kernels holds the kernels for NVIDIA cards as PTX, which build.sh compiles from the CUDA C++ in
+// this folder.
 package kernels
 
 import (
@@ -19,11 +19,10 @@ import (
 //go:embed ptx
 var files embed.FS
 
-// Targets are the compute capabilities that there is code for, the lowest first.
+// Targets are the compute capabilities for which there are kernels, lowest first.
 var Targets = []int{75, 80}
 
-// Target is the best of them for a card of the given capability; 0 if there is
-// none.
+// Target is the best target for a card of the given capability; 0 if there is none.
 func Target(capability int) (best int) {
 	for _, t := range Targets {
 		if t <= capability {
@@ -33,7 +32,7 @@ func Target(capability int) (best int) {
 	return best
 }
 
-// Version tells the code from that of other versions of snug.
+// Version distinguishes the kernels from those of other versions of snug.
 var Version = sync.OnceValue(func() string {
 	h := sha256.New()
 	_ = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
@@ -47,7 +46,7 @@ var Version = sync.OnceValue(func() string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 })
 
-// Family is the text of a source file, by its name without extension.
+// Family is the PTX of a source file, by its name without extension.
 func Family(target int, name string) (string, error) {
 	packed, err := files.Open(fmt.Sprintf("ptx/sm_%d/%s.ptx.gz", target, name))
 	if err != nil {
@@ -65,11 +64,11 @@ func Family(target int, name string) (string, error) {
 // kernel is a kernel within the text of its family.
 type kernel struct {
 	text string // from the parameters on, without what closes it
-	// shared are the declarations of shared memory of its family.
+	// shared holds the declarations of its family's shared memory.
 	shared *[]string
 }
 
-// Names are the kernels of a target, sorted.
+// Names lists the kernels of a target, sorted.
 func Names(target int) ([]string, error) {
 	all, err := libraries[target]()
 	return slices.Sorted(maps.Keys(all)), err
@@ -89,8 +88,8 @@ func Kernel(target int, name string) (string, error) {
 	return "(" + head + "\n{\n" + k.sharedBy(body) + body + "\n}\n\n", nil
 }
 
-// sharedBy are the declarations of the shared memory that a kernel uses and has in
-// common with others of its family, for a copy of its own.
+// sharedBy returns the declarations of shared memory that a kernel has in common with others of its family
+// and uses, for a copy of the kernel.
 func (k kernel) sharedBy(body string) string {
 	var own strings.Builder
 	for _, line := range *k.shared {
@@ -103,8 +102,7 @@ func (k kernel) sharedBy(body string) string {
 	return own.String()
 }
 
-// mentions reports whether a name stands in a text, not only as the beginning of a
-// longer one.
+// mentions reports whether a name occurs in a text, other than as the start of a longer name.
 func mentions(text, name string) bool {
 	for {
 		_, rest, found := strings.Cut(text, name)
@@ -118,7 +116,7 @@ func mentions(text, name string) bool {
 	}
 }
 
-// libraries are the kernels of each target by name.
+// libraries holds the kernels of each target by name.
 var libraries = map[int]func() (map[string]kernel, error){}
 
 func init() {
@@ -139,7 +137,7 @@ func library(target int) (map[string]kernel, error) {
 			return nil, err
 		}
 		shared := new([]string)
-		// Kernels follow each other; shared memory is declared before and between them.
+		// Kernels follow one another; shared memory is declared before and between them.
 		for text != "" {
 			between, rest, _ := strings.Cut(text, ".visible .entry ")
 			for line := range strings.Lines(between) {

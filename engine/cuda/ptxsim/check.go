@@ -2,8 +2,8 @@ package ptxsim
 
 import "math/bits"
 
-// checkRegisters refuses to read registers in lanes that never wrote them: mask are the
-// lanes at the instruction, m those of them that execute it.
+// checkRegisters fails if registers are read in lanes that never wrote them: mask are the lanes at the
+// instruction, m those of them that execute it.
 func (w *warp) checkRegisters(in *inst, mask, m uint32) {
 	for i, r := range in.src {
 		need := m
@@ -19,9 +19,8 @@ func (w *warp) checkRegisters(in *inst, mask, m uint32) {
 	}
 }
 
-// mark is an access to shared memory. Accesses of other warps are in order if the
-// warp's clock then is one that this warp has seen by a barrier; those of other lanes
-// of the same warp, if bar.warp has come between.
+// mark is an access to shared memory. It comes before an access of another warp if that warp has seen its
+// clock through a barrier, and before one of another lane of the same warp if a bar.warp came between.
 type mark struct {
 	clock  uint32
 	serial uint32 // of the warp's accesses: lanes of one instruction do not race
@@ -33,15 +32,15 @@ type mark struct {
 
 const allLanes = 255
 
-// touch is who wrote a piece of shared memory last and who has read it: the last ones
-// of two different warps.
+// touch records the last writer of a piece of shared memory and its last readers: the latest of two different
+// warps.
 type touch struct {
 	write mark
 	reads [2]mark
 }
 
-// sharedShadow is what the checks know of shared memory. Accesses of four bytes and
-// more are kept by word, narrower ones by byte.
+// sharedShadow is what the checks know about shared memory. Accesses of four bytes and more are recorded by
+// word, narrower ones by byte.
 type sharedShadow struct {
 	valid  []uint8 // by word: a bit for each byte that has been written
 	flight []uint8 // by word: warp+1 of a cp.async under way
@@ -61,7 +60,7 @@ func (s *sharedShadow) reset() {
 	s.bytes = nil
 }
 
-// landed ends a cp.async: the bytes are written by that lane now.
+// landed ends a cp.async: its bytes count as written by that lane now.
 func (s *sharedShadow) landed(w *warp, l, at, n int) {
 	w.serial++
 	for i := at / 4; i < (at+n)/4; i++ {
@@ -71,7 +70,7 @@ func (s *sharedShadow) landed(w *warp, l, at, n int) {
 	}
 }
 
-// ordered says whether an earlier access is before this one of lane l.
+// ordered reports whether an earlier access is ordered before this one of lane l.
 func (w *warp) ordered(x *mark, l uint8) bool {
 	switch {
 	case !x.set:
@@ -107,7 +106,7 @@ func (w *warp) checkShared(m uint32, n int, kind accessKind) {
 	}
 }
 
-// checkNarrow is for an access within a word.
+// checkNarrow checks an access within a word.
 func (w *warp) checkNarrow(s *sharedShadow, me *mark, at, n int, kind accessKind) {
 	w.checkContent(s, int(me.lane), at/4, (1<<n-1)<<(at%4), kind)
 	w.race(&s.words[at/4], me, at, kind)
@@ -116,8 +115,8 @@ func (w *warp) checkNarrow(s *sharedShadow, me *mark, at, n int, kind accessKind
 	}
 }
 
-// checkContent looks at the bytes of a word that the bits name: whether they have been
-// written, and are not about to be.
+// checkContent checks the bytes of a word that are set in which: that they have been written, and that no
+// pending copy will overwrite them.
 func (w *warp) checkContent(s *sharedShadow, l, word int, which uint8, kind accessKind) {
 	if s.flight[word] != 0 {
 		w.fail(l, "byte %#x of shared memory is the target of a cp.async of warp %d that has not been waited for", 4*word, s.flight[word]-1)
@@ -181,27 +180,28 @@ func (w *warp) raced(x, me *mark, at int, what string) {
 // pageBytes is how much memory one page of a global shadow covers.
 const pageBytes = 4096
 
-// globalShadow is which block touched a piece of an allocation last, in the launch that
-// a page belongs to.
+// globalShadow records which block last touched each piece of an allocation, in the launch that a page
+// belongs to.
 type globalShadow struct{ pages []*globalPage }
 
-// globalPage keeps accesses of four bytes and more by word, narrower ones by byte.
+// globalPage records accesses of four bytes and more by word, narrower ones by byte.
 type globalPage struct {
 	serial uint32
 	words  [pageBytes / 4]globalTouch
 	bytes  *[pageBytes]globalTouch // nil until there is a narrow access
 }
 
-// globalTouch holds block+1, with the top bit for a strong access.
+// globalTouch holds block numbers plus 1, with the top bit set for a strong access.
 type globalTouch struct{ writer, reader uint32 }
 
 const strongBit = 1 << 31
 
-// globalOrder is which blocks of a launch are ordered by atomics: one that has read an address
-// after a fenced atomic of another. Blocks run one after another while it is kept.
+// globalOrder is how atomics order the blocks of a launch: a block comes after another if it accesses an
+// address by an atomic after a fenced atomic of the other. Blocks run one after another while this is
+// recorded.
 type globalOrder struct {
 	released map[uint64][]int64
-	block    int64 // the one that acquired is about
+	block    int64 // the block that acquired is about
 	acquired map[int64]bool
 	taken    map[uint64]int // how much of each released list acquired holds
 }
@@ -210,7 +210,7 @@ func newGlobalOrder() *globalOrder {
 	return &globalOrder{released: map[uint64][]int64{}, block: -1}
 }
 
-// atomic records one at an address.
+// atomic records an atomic at an address.
 func (o *globalOrder) atomic(block int64, addr uint64, fenced bool) {
 	if o.block != block {
 		o.block, o.acquired, o.taken = block, map[int64]bool{}, map[uint64]int{}
@@ -312,7 +312,7 @@ func (w *warp) orderedGlobal(l int, other, me uint32, addr uint64, what string) 
 	w.fail(l, "race: global memory at %#x was %s by block %d of the same launch, and nothing orders the two", addr, what, block)
 }
 
-// page is the shadow of the bytes around an offset, fresh for a launch.
+// page returns the shadow page for an offset, cleared if it is from an earlier launch.
 func (a *allocation) page(at int, serial uint32) *globalPage {
 	if a.shadow == nil {
 		a.shadow = &globalShadow{make([]*globalPage, (len(a.mem)+pageBytes-1)/pageBytes)}

@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// TestPlantedBugs has one of every kind that the checks are for, and the correct form next to it.
+// TestPlantedBugs runs one bug of every kind that the checks find, and the correct form of each.
 func TestPlantedBugs(t *testing.T) {
 	const buf = `.shared .align 16 .b8 buf[1024]; mov.u32 %r1, buf; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; xor.b32 %r4, %r3, 128; xor.b32 %r5, %r3, 4;`
 	for name, x := range map[string]struct {
-		text, bug, right string // where the bug is, BUG stands in the text
+		text, bug, right string // BUG in text is replaced by bug or by right
 		threads          int
 		message          string
 	}{
 		"barrier missing": {
 			buf + "st.shared.u32 [%r3], %r0; BUG ld.shared.u32 %r6, [%r4];",
-			"", "bar.sync 0;", 64, "nothing has been written"}, // by the warp that comes first
+			"", "bar.sync 0;", 64, "nothing has been written"}, // by the first warp to arrive
 		"barrier missing, second use": {
 			buf + "st.shared.u32 [%r3], %r0; bar.sync 0; ld.shared.u32 %r6, [%r4]; bar.sync 0; st.shared.u32 [%r3], %r6; BUG ld.shared.u32 %r6, [%r4];",
 			"", "bar.sync 0;", 64, "was read by thread"},
@@ -79,8 +79,8 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// blocks runs a body on four blocks of 32 threads; %rd0 is the start of a buffer of a
-// kilobyte, %r9 the block.
+// blocks runs a body on four blocks of 32 threads; %rd0 is the address of a buffer of a kilobyte, %r9 the
+// block's number.
 func blocks(t *testing.T, body string, shadow bool) error {
 	t.Helper()
 	m := mustParse(t, entry("mov.u32 %r9, %ctaid.x; ld.param.u64 %rd0, [in];\n"+body))
@@ -99,7 +99,7 @@ func TestRacesBetweenBlocks(t *testing.T) {
 		mine + "ld.global.u32 %r5, [%rd0]; st.global.u32 [%rd2], 1;":   "was written by block 0",
 		"red.global.add.u32 [%rd0], 1;":                                "",
 		"red.global.add.u32 [%rd0], 1; ld.global.u32 %r5, [%rd0];":     "race",
-		// The last block to come adds up what the others left.
+		// The last block to arrive adds up what the others left.
 		mine + `st.global.u32 [%rd2], %r0; membar.gl; bar.sync 0;
 		setp.ne.u32 %p1, %r0, 0; @%p1 exit;
 		atom.global.inc.u32 %r5, [%rd0+512], 3; setp.ne.u32 %p2, %r5, 3; @%p2 exit;
@@ -165,7 +165,7 @@ func TestMemoryBounds(t *testing.T) {
 	}
 }
 
-// TestWorkers has results, and the error that is reported, independent of the number of workers.
+// TestWorkers checks that results, and the error that is reported, do not depend on the number of workers.
 func TestWorkers(t *testing.T) {
 	m := mustParse(t, entry(`mov.u32 %r9, %ctaid.x; mad.wide.u32 %rd1, %r9, 256, %rd1; st.global.u64 [%rd1], %rd1;
 	setp.ne.u32 %p1, %r9, 5; @%p1 bra OK; ld.param.u64 %rd2, [in]; ld.global.u64 %rd2, [%rd2+99999]; OK: mov.u32 %r1, 1;

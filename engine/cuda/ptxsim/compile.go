@@ -14,7 +14,7 @@ type class uint8
 const (
 	classR class = iota // up to 32 bits
 	classD              // 64 bits
-	classP              // predicates, a bit a lane
+	classP              // predicates, one bit per lane
 )
 
 // ref is a register of a warp.
@@ -33,7 +33,7 @@ func classOf(t typ) class {
 	return classR
 }
 
-// control is what an instruction does to the order of execution.
+// control is how an instruction affects the order of execution.
 type control uint8
 
 const (
@@ -43,21 +43,22 @@ const (
 	leave     // exit, and ret of an entry
 	barrier   // bar.sync, bar.red, bar.arrive
 	converged // needs all 32 lanes: mma, ldmatrix
-	agreed    // needs the lanes that a mask names: shfl, vote, match, redux, bar.warp
+	agreed    // needs the lanes in a mask: shfl, vote, match, redux, bar.warp
 )
 
-// inst is a compiled instruction. run gets the lanes that execute it, never none.
+// inst is a compiled instruction. run is called with the lanes that execute it, of which there is at least
+// one.
 type inst struct {
 	run     func(w *warp, m uint32)
 	control control
 	pipe    Pipe
 	takes   takes
 	stores  bool
-	rolled  bool                     // of a branch: the loop that it goes to is not unrolled
+	rolled  bool                     // for a branch: the loop that it goes back to is not unrolled
 	pred    int                      // predicate register, or -1
-	negated bool                     // of pred
-	to      int                      // of a branch
-	target  func(w *warp, l int) int // of a branch by a table
+	negated bool                     // negates pred
+	to      int                      // target of a branch
+	target  func(w *warp, l int) int // target of a branch by a table
 	members ref                      // mask operand of an agreed instruction
 	bar     *barrierOp
 	at      int // index in the kernel's code
@@ -66,7 +67,7 @@ type inst struct {
 	dst     []ref
 }
 
-// fixed is a register that holds one value in all lanes: a literal, an address, a special register.
+// fixed is a register with the same value in all lanes: a literal, an address, a special register.
 type fixed struct {
 	ref   ref
 	value uint64
@@ -89,23 +90,23 @@ type fixedKey struct {
 	kind  fixedKind
 }
 
-// program is what a kernel needs of a warp.
+// program is what a kernel needs of each warp.
 type program struct {
 	count     [3]int // registers of each class
 	names     [3][]string
 	fixed     []fixed
 	specials  map[string]ref
-	variables []ref // registers of the text, every inlined copy
-	defined   []ref // registers whose value may be undefined on purpose
+	variables []ref // registers of the text, of every inlined copy
+	defined   []ref // registers that may be undefined on purpose
 	local     uint64
 	dynAlign  uint64
-	atomics   bool // order of blocks shows
+	atomics   bool // the order of blocks can show
 }
 
-// binding is where a symbol of one instance of a function lives.
+// binding is where a symbol of one instance of a function is stored.
 type binding struct {
 	ref    ref
-	offset uint64 // in local memory, of a .param or .local variable
+	offset uint64 // in local memory, for a .param or .local variable
 }
 
 // instance is one inlined copy of a function.
@@ -113,27 +114,27 @@ type instance struct {
 	fn    *function
 	up    *instance
 	bound map[*symbol]binding
-	at    []int // statement to instruction
-	fixes []fix // branches within it
+	at    []int // index of the instruction for each statement
+	fixes []fix // branches within the instance
 }
 
 type fix struct {
 	inst, statement int
 }
 
-// compiler makes a kernel's instructions.
+// compiler compiles a kernel to instructions.
 type compiler struct {
 	m       *Module
 	k       *Kernel
 	inst    *instance
 	shared  map[*symbol]uint64
 	fixed   map[fixedKey]ref
-	scratch [4]ref // registers of an mma whose result overlaps its operands
+	scratch [4]ref // registers for an mma whose result overlaps its operands
 
-	// The statement under work.
+	// These describe the current statement.
 	st    *statement
 	op    string   // with its modifiers
-	parts []string // op at its dots
+	parts []string // op, split at its dots
 	args  []string
 	in    *inst
 }
@@ -179,14 +180,14 @@ func compile(m *Module, f *function) (*Kernel, error) {
 	return k, nil
 }
 
-// dynamicBase is the shared address at which dynamic shared memory begins.
+// dynamicBase is the address in shared memory where dynamic shared memory begins.
 func (k *Kernel) dynamicBase() uint64 { return roundUp(uint64(k.StaticShared), k.dynAlign) }
 
 func (c *compiler) errorf(format string, a ...any) error {
 	return fmt.Errorf("%s: %s", c.m.where(c.st), fmt.Sprintf(format, a...))
 }
 
-// where names a statement's line in the PTX and in the source.
+// where describes a statement's line in the PTX and in the source.
 func (m *Module) where(st *statement) string {
 	src := ""
 	if st.row > 0 {
@@ -205,7 +206,7 @@ func (m *Module) where(st *statement) string {
 	return fmt.Sprintf("ptx line %d%s: %#q", st.line, src, text)
 }
 
-// function compiles one instance of a function where the code now ends.
+// function compiles an instance of a function at the end of the code so far.
 func (c *compiler) function(f *function, in *instance) error {
 	outer := c.inst
 	c.inst = in
@@ -281,7 +282,7 @@ func (c *compiler) statement(st *statement) error {
 	return nil
 }
 
-// has says whether the opcode carries a modifier.
+// has reports whether the opcode has a modifier.
 func (c *compiler) has(modifier string) bool {
 	for _, p := range c.parts[1:] {
 		if p == modifier {
@@ -291,7 +292,7 @@ func (c *compiler) has(modifier string) bool {
 	return false
 }
 
-// allow returns an error for a modifier that is not listed. Types pass.
+// allow returns an error if there is a modifier that is not listed, other than a type.
 func (c *compiler) allow(list ...string) error {
 next:
 	for _, p := range c.parts[1:] {
@@ -321,7 +322,7 @@ func (c *compiler) typ(n int) (typ, error) {
 	return 0, c.errorf("a type is missing")
 }
 
-// typed checks the count of operands and the modifiers and returns the last type.
+// typed checks the number of operands and the modifiers, and returns the last type.
 func (c *compiler) typed(operands int, modifiers ...string) (typ, error) {
 	if len(c.args) != operands {
 		return 0, c.errorf("%d operands, %d are needed", len(c.args), operands)
@@ -339,7 +340,7 @@ func (c *compiler) newRegister(cl class) ref {
 	return r
 }
 
-// bind gives a symbol its place in this instance.
+// bind allocates storage for a symbol in this instance.
 func (c *compiler) bind(x *symbol) (binding, error) {
 	if b, ok := c.inst.bound[x]; ok {
 		return b, nil
@@ -399,7 +400,7 @@ func (c *compiler) arg(i int) (string, error) {
 	return c.args[i], nil
 }
 
-// read makes operand text readable as a register of type t.
+// read returns a register of type t with the value of an operand's text.
 func (c *compiler) read(s string, t typ) (ref, error) {
 	if s == "" {
 		return ref{}, c.errorf("an operand is empty")
@@ -448,7 +449,7 @@ func (c *compiler) readPredicate(s string) (ref, error) {
 	return r, nil
 }
 
-// address is a variable's address as an operand, in its own space.
+// address returns a register with a variable's address in its own space.
 func (c *compiler) address(x *symbol, plus string, cl class) (ref, error) {
 	off := uint64(0)
 	if plus != "" {
@@ -485,7 +486,7 @@ func (c *compiler) address(x *symbol, plus string, cl class) (ref, error) {
 	return c.constant(cl, b.offset+off, nil, fixedValue), err
 }
 
-// formal says whether x is one of an entry's parameters.
+// formal reports whether x is a parameter of an entry.
 func (f *function) formal(x *symbol) bool {
 	if !f.entry {
 		return false
@@ -498,7 +499,7 @@ func (f *function) formal(x *symbol) bool {
 	return false
 }
 
-// src is operand i as a register of type t to read.
+// src returns a register of type t from which to read operand i.
 func (c *compiler) src(i int, t typ) (ref, error) {
 	s, err := c.arg(i)
 	if err != nil {
@@ -507,7 +508,7 @@ func (c *compiler) src(i int, t typ) (ref, error) {
 	return c.read(s, t)
 }
 
-// dst is the first operand as a register of type t to write.
+// dst returns the first operand as a register of type t to write to.
 func (c *compiler) dst(t typ) (ref, error) {
 	s, err := c.arg(0)
 	if err != nil {
@@ -532,7 +533,7 @@ func (c *compiler) write(s string, t typ) (ref, error) {
 	return b.ref, err
 }
 
-// wide is a register that may be wider than the type of the instruction, as ld, st and cvt allow.
+// wide returns a register that may be wider than the instruction's type, as ld, st and cvt allow.
 func (c *compiler) wide(s string, t typ, write bool) (ref, typ, error) {
 	x := c.st.scope.find(s)
 	if x == nil || x.kind != symRegister || x.typ == tPred || x.typ.size() <= t.size() {
@@ -554,7 +555,7 @@ func (c *compiler) wide(s string, t typ, write bool) (ref, typ, error) {
 	return b.ref, x.typ, err
 }
 
-// vector is the elements of "{a, b}", or the one operand.
+// vector returns the elements of "{a, b}", or the single operand.
 func vector(s string) []string {
 	if strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}") {
 		return split(s[1 : len(s)-1])
@@ -562,12 +563,12 @@ func vector(s string) []string {
 	return []string{s}
 }
 
-// pointer is the operand "[base+offset]": a register of 32 or 64 bits and what to add.
+// pointer is the operand "[base+offset]": a register of 32 or 64 bits, and a number to add.
 type pointer struct {
 	base  ref
 	off   uint64
 	space space
-	param bool // of a kernel, so that the address is an offset into its parameter block
+	param bool // a kernel parameter, so that the address is an offset into its parameter block
 }
 
 func (c *compiler) pointer(i int, sp space) (pointer, error) {
@@ -612,7 +613,7 @@ func (c *compiler) pointer(i int, sp space) (pointer, error) {
 			return p, err
 		}
 		if p.space == param && !(c.inst.up == nil && c.inst.fn.formal(x)) {
-			p.space = local // parameters of functions and of calls are memory of the thread
+			p.space = local // parameters of functions and calls are in the thread's memory
 		}
 	default:
 		v, err := strconv.ParseUint(name, 0, 64)
@@ -625,7 +626,7 @@ func (c *compiler) pointer(i int, sp space) (pointer, error) {
 	return p, nil
 }
 
-// literal reads a number as a value of type t.
+// literal parses a number as a value of type t.
 func literal(s string, t typ) (uint64, error) {
 	switch {
 	case s == "WARP_SZ":

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Pipe is the unit of a processor that an instruction keeps busy.
+// Pipe is the unit of a multiprocessor that an instruction keeps busy.
 type Pipe uint8
 
-// The pipes.
+// These are the pipes.
 const (
-	PipeNone    Pipe = iota // nothing: the assembler drops moves, conversions of addresses and loads of parameters
+	PipeNone    Pipe = iota // none: the assembler drops moves, conversions of addresses and loads of parameters
 	PipeTensor              // mma
 	PipeFP32                // arithmetic, comparisons and moves of float32, and of pairs of halves
 	PipeFP64                // arithmetic of float64
@@ -26,7 +26,7 @@ func (p Pipe) String() string {
 	return [...]string{"none", "tensor", "fp32", "fp64", "integer", "xu", "shared", "global", "control"}[p]
 }
 
-// pipeOf sorts an opcode. It goes by the PTX: what ptxas makes of it may differ.
+// pipeOf returns an opcode's pipe. It goes by the PTX, which ptxas may translate differently.
 func pipeOf(parts []string) Pipe {
 	last := typeNames[parts[len(parts)-1]]
 	has := func(s string) bool { return slices.Contains(parts, s) }
@@ -50,7 +50,7 @@ func pipeOf(parts []string) Pipe {
 	case "cvt":
 		to := typeNames[parts[len(parts)-2]]
 		switch {
-		case to == tF32 && last == tF16: // an addition of zero
+		case to == tF32 && last == tF16: // adds zero
 			return PipeFP32
 		case last.float() || to.float():
 			return PipeXU
@@ -72,35 +72,35 @@ func pipeOf(parts []string) Pipe {
 	return PipeInteger
 }
 
-// Count is what one kernel did, over all launches that were counted.
+// Count is the work of one kernel, over all launches that were counted.
 type Count struct {
 	Launches     int64
 	Instructions [Pipes]int64 // warp instructions by pipe, as many as ptxas makes of the text's
-	// Alone is the sum over blocks of the clocks that each would take if it had a multiprocessor for itself: what the
-	// latencies of its longest warp are, whatever others do meanwhile.
+	// Alone is the sum, over blocks, of the clocks that each would take with a multiprocessor to itself: the
+	// latency of its longest warp, whatever the others do meanwhile.
 	Alone int64
-	// Shared memory: requests are warp instructions; a wavefront serves 32 banks of 4 bytes once; ideal ones are what the
-	// words asked for would take without bank conflicts.
+	// These count accesses to shared memory: requests are warp instructions; a wavefront serves 32 banks of 4
+	// bytes once; ideal wavefronts are those that the words asked for would take without bank conflicts.
 	SharedRequests, SharedWavefronts, SharedIdeal int64
-	// Global memory: sectors are 32 bytes; bytes are those that lanes asked for.
+	// These count accesses to global memory: sectors are 32 bytes; bytes are those that lanes asked for.
 	LoadRequests, LoadSectors, LoadBytes    int64
 	StoreRequests, StoreSectors, StoreBytes int64
-	// Traffic is the bytes of global memory that have to move if every request is served by itself: what lanes asked
-	// for, or the whole sectors where they asked for the same.
+	// Traffic is the bytes of global memory that have to be moved if every request is served separately: what
+	// lanes asked for, or whole sectors where they asked for the same bytes.
 	Traffic int64
-	Lines   []LineCount // in the order of the text, those that ran
+	Lines   []LineCount // lines that ran, in the order of the text
 }
 
-// LineCount is what one instruction of a kernel did.
+// LineCount is the work of one instruction of a kernel.
 type LineCount struct {
 	Where             string
 	Pipe              Pipe
-	Executed, Lanes   int64 // warp instructions, and threads in them
+	Executed, Lanes   int64 // warp instructions, and the threads in them
 	Wavefronts, Ideal int64 // of shared memory
 	Sectors, Bytes    int64 // of global memory
 }
 
-// Total is the number of warp instructions.
+// Total returns the number of warp instructions.
 func (c *Count) Total() int64 {
 	var n int64
 	for _, x := range c.Instructions {
@@ -109,12 +109,12 @@ func (c *Count) Total() int64 {
 	return n
 }
 
-// Counters collects counts by kernel. It is for one launch at a time.
+// Counters collects counts by kernel. It must not be used by two launches at a time.
 type Counters struct {
 	Kernels map[string]*Count
 }
 
-// tally is one worker's counts, by instruction, and the clocks of its blocks.
+// tally holds one worker's counts, by instruction, and the clocks of its blocks.
 type tally struct {
 	lines []lineTally
 	alone int64
@@ -135,7 +135,8 @@ func (t *tally) issue(pc int, m uint32) {
 	x.lanes += int64(bits.OnesCount32(m))
 }
 
-// countShared counts wavefronts: accesses of 4 bytes and less go by warp, of 8 by half and of 16 by quarter.
+// countShared counts wavefronts: accesses of up to 4 bytes are served by warp, of 8 bytes by half-warp, and
+// of 16 by quarter-warp.
 func (w *warp) countShared(m uint32, n int) {
 	per := 32
 	if n > 4 {
@@ -190,7 +191,7 @@ func (w *warp) countGlobal(m uint32, n int, kind accessKind) {
 	}
 }
 
-// add sums what the workers counted.
+// add adds up what the workers counted.
 func (c *Counters) add(k *Kernel, tallies []*tally) {
 	if c.Kernels == nil {
 		c.Kernels = map[string]*Count{}

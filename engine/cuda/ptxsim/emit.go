@@ -5,7 +5,7 @@ import "math/bits"
 // The functions here compile instructions that treat every lane alike. The most frequent ones have
 // loops over whole registers; the rest is a function of one lane's values.
 
-// operands reads the destination and the sources of an instruction with all operands of one type.
+// operands reads the destination and the sources of an instruction, given their types.
 func (c *compiler) operands(td typ, ts ...typ) (d ref, s [4]ref, err error) {
 	if len(c.args) != len(ts)+1 {
 		return d, s, c.errorf("%d operands, %d are needed", len(c.args), len(ts)+1)
@@ -19,7 +19,7 @@ func (c *compiler) operands(td typ, ts ...typ) (d ref, s [4]ref, err error) {
 	return d, s, err
 }
 
-// binary32 is an operation on registers of up to 32 bits.
+// binary32 compiles an operation on registers of up to 32 bits.
 func (c *compiler) binary32(t typ, f func(d, a, b *lanes32)) error {
 	d, s, err := c.operands(t, t, t)
 	c.loop32(d, func(w *warp, o *lanes32) { f(o, &w.r[s[0].index], &w.r[s[1].index]) })
@@ -38,14 +38,14 @@ func (c *compiler) binary64(t typ, f func(d, a, b *lanes64)) error {
 	return err
 }
 
-// lane compiles a function of one lane's values; sources that are not there read as zero.
+// lane compiles a function of one lane's values; missing sources read as zero.
 func (c *compiler) lane(td typ, ts []typ, f func(a, b, x uint64) uint64) error {
 	d, s, err := c.operands(td, ts...)
 	c.lanewise(d, s, len(ts), f)
 	return err
 }
 
-// lanewise compiles f for registers found. What is left to the general loop is rare.
+// lanewise compiles f for given registers. Cases left to the general loop are rare.
 func (c *compiler) lanewise(d ref, s [4]ref, n int, f func(a, b, x uint64) uint64) {
 	di, a, b := d.index, s[0].index, s[1].index
 	narrow := d.class == classR
@@ -125,7 +125,7 @@ func (c *compiler) loop64(d ref, f func(w *warp, o *lanes64)) {
 	}
 }
 
-// extend is the low bits of v, n bytes of them, as a signed number.
+// extend is the low n bytes of v as a signed number.
 func extend(v uint64, n int) int64 {
 	s := 64 - 8*n
 	return int64(v<<s) >> s

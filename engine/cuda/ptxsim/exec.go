@@ -9,14 +9,14 @@ import (
 
 const full = math.MaxUint32 // all lanes
 
-// group is a set of a warp's lanes at one instruction.
+// group is a set of a warp's lanes at the same instruction.
 type group struct {
 	pc      int
 	mask    uint32
-	waiting bool // at an instruction that names lanes which are elsewhere
+	waiting bool // at an instruction that needs lanes which are elsewhere
 }
 
-// warp is the state of 32 threads. The lanes of a register are adjacent.
+// warp is the state of 32 threads. The lanes of a register are adjacent in memory.
 type warp struct {
 	r []lanes32
 	d []lanes64
@@ -24,34 +24,34 @@ type warp struct {
 
 	b      *block
 	id     int
-	exists uint32 // lanes that the block has
-	live   uint32 // of them, those that have not ended
+	exists uint32 // lanes that exist in the block
+	live   uint32 // existing lanes that have not ended
 	groups []group
 	cur    *inst
 	steps  int64
 	state  warpState
 	bar    *barrierOp
 
-	written [3][]uint32 // by class and register: lanes written, for CheckUninitialized
+	written [3][]uint32 // lanes written, by class and register, for CheckUninitialized
 
 	copies  []asyncCopy // cp.async under way
-	commits [32]uint32  // groups each lane has committed
+	commits [32]uint32  // number of groups that each lane has committed
 
 	timing *timing // nil: nothing is counted
 
-	clock uint32   // of this warp, for races
-	seen  []uint32 // clocks of the block's warps that this one is ordered after
+	clock uint32   // this warp's clock, to find races
+	seen  []uint32 // clocks of the block's warps that this warp is ordered after
 
-	// Scratch.
+	// The rest is scratch.
 	addr       lanes64
 	off        [32]int
 	t          lanes32
 	u          lanes64
 	lastAlloc  *allocation
 	fenced     bool
-	ticks      uint64 // of %clock
-	serial     uint32 // of accesses to shared memory
-	collective bool   // the access is the warp's, not a lane's
+	ticks      uint64 // for %clock
+	serial     uint32 // number of accesses to shared memory
+	collective bool   // the access is by the warp as a whole, not by lanes
 	tile       tile
 }
 
@@ -63,20 +63,20 @@ const (
 	done
 )
 
-// block runs one block after another with the same memory.
+// block runs one block after another, reusing its memory.
 type block struct {
 	x      *launch
 	id     int64
 	ctaid  [3]uint32
 	shared []byte
-	local  []byte // of all warps
+	local  []byte // for all warps
 	warps  []*warp
 	bars   [16]barrierState
 	shadow *sharedShadow
 	tally  *tally
 }
 
-// newBlock is a block for one worker of a launch, perhaps one that an earlier launch has left.
+// newBlock returns a block for one worker of a launch, reusing one from an earlier launch if possible.
 func newBlock(x *launch) *block {
 	k := x.k
 	b, _ := k.blocks.Get().(*block)
@@ -118,7 +118,7 @@ func newBlock(x *launch) *block {
 	return b
 }
 
-// leave keeps a block for launches to come.
+// leave keeps a block for later launches.
 func (b *block) leave() {
 	k := b.x.k
 	b.x = nil
@@ -143,7 +143,7 @@ func (w *warp) fill(r ref, value func(l int) uint64) {
 	}
 }
 
-// get is a register's value in one lane.
+// get returns a register's value in one lane.
 func (w *warp) get(r ref, l int) uint64 {
 	switch r.class {
 	case classR:
@@ -166,7 +166,7 @@ func (w *warp) set(r ref, l int, v uint64) {
 	}
 }
 
-// reset prepares the block with that number.
+// reset prepares for running block n.
 func (b *block) reset(n int64) {
 	g := b.x.grid.Grid
 	b.id = n
@@ -196,8 +196,7 @@ func (b *block) reset(n int64) {
 	}
 }
 
-// zero clears the registers of the text, so that what a kernel computes never depends
-// on what ran before.
+// zero clears the registers of the text, so that a kernel's results never depend on what ran before.
 func (w *warp) zero() {
 	for _, r := range w.b.x.k.variables {
 		switch r.class {
@@ -228,8 +227,7 @@ func (w *warp) forget() {
 	}
 }
 
-// quantum is how many instructions a warp takes before the next has its turn, where it
-// waits for nothing.
+// quantum is how many instructions a warp that waits for nothing executes before the next warp gets its turn.
 const quantum = 1 << 16
 
 // run interprets one block.
@@ -263,7 +261,7 @@ func (b *block) run(n int64) (err error) {
 	}
 }
 
-// end adds up how long the block took.
+// end adds up the time that the block took.
 func (b *block) end() {
 	if b.tally == nil {
 		return
@@ -275,7 +273,7 @@ func (b *block) end() {
 	b.tally.alone += longest
 }
 
-// fail ends the launch with an error at the present instruction.
+// fail ends the launch with an error at the current instruction.
 func (w *warp) fail(lane int, format string, a ...any) {
 	x := w.b.x
 	t := uint32(w.id*32 + lane)
@@ -286,7 +284,7 @@ func (w *warp) fail(lane int, format string, a ...any) {
 	})
 }
 
-// at is the index of the present instruction.
+// at is the index of the current instruction.
 func (w *warp) at() int { return w.cur.at }
 
 // thread is the index in the block of its n-th thread.
@@ -295,10 +293,9 @@ func (w *warp) thread(n uint32) [3]uint32 {
 	return [3]uint32{n % d[0], n / d[0] % d[1], n / d[0] / d[1]}
 }
 
-// run executes until the warp waits at a barrier, has ended, or has had its turn.
-// Of lanes at different instructions those at the lowest go first, which brings
-// structured code together again: what branches skip comes before the place where they
-// meet.
+// run executes until the warp waits at a barrier, has ended, or has used up its turn. Of lanes at different
+// instructions, those at the lowest go first, which reconverges structured code: what branches skip comes
+// before the point where they meet.
 func (w *warp) run() {
 	start := w.steps
 	for w.state == running {
@@ -316,7 +313,7 @@ func (w *warp) run() {
 	}
 }
 
-// next brings together groups that have met and returns the one to run.
+// next merges groups that have met and returns the one to run.
 func (w *warp) next() *group {
 	if len(w.groups) > 1 {
 		slices.SortFunc(w.groups, func(a, b group) int { return a.pc - b.pc })
@@ -348,7 +345,7 @@ func (w *warp) next() *group {
 	return nil
 }
 
-// part sends the lanes of m where a table says and lets the rest of a group continue.
+// part sends the lanes of m where a table says; the rest of the group continues.
 func (w *warp) part(g *group, in *inst, pc int, mask, m uint32) {
 	g.pc, g.mask = pc+1, mask&^m
 	for m != 0 {
@@ -365,8 +362,8 @@ func (w *warp) part(g *group, in *inst, pc int, mask, m uint32) {
 	w.groups = slices.DeleteFunc(w.groups, func(x group) bool { return x.mask == 0 })
 }
 
-// await leaves a group at an instruction that needs lanes which are elsewhere: a loop, say, may be
-// further on in the text. It fails where no other lanes can come.
+// await leaves a group at an instruction that needs lanes which are elsewhere, as a loop may be further on in
+// the text. It fails if no other lanes can come.
 func (w *warp) await(g *group, pc int, mask, m uint32) {
 	g.pc, g.waiting = pc, true
 	if m != mask || !slices.ContainsFunc(w.groups, func(x group) bool { return !x.waiting }) {
@@ -374,7 +371,7 @@ func (w *warp) await(g *group, pc int, mask, m uint32) {
 	}
 }
 
-// lacking reports an instruction with lanes that are not all it needs.
+// lacking reports an instruction that lacks some of the lanes it needs.
 func (w *warp) lacking(m uint32) {
 	what := "the mask names lanes that are elsewhere for good"
 	switch w.cur.control {
@@ -474,7 +471,7 @@ func (w *warp) advance(g *group) {
 		case leave:
 			w.live &^= m
 			for i := range w.groups {
-				w.groups[i].waiting = false // for these lanes, perhaps
+				w.groups[i].waiting = false // perhaps it waits for these lanes
 			}
 			g.pc, g.mask = pc+1, mask&^m
 			if m == mask {
@@ -517,7 +514,7 @@ func (w *warp) advance(g *group) {
 	g.pc = pc
 }
 
-// agree runs an instruction that names the lanes which take part, or leaves the group waiting for them.
+// agree runs an instruction that needs the lanes in a mask, or leaves the group waiting for them.
 func (w *warp) agree(g *group, in *inst, pc int, mask, m uint32) bool {
 	for rest := m; rest != 0; {
 		l := bits.TrailingZeros32(rest)
@@ -551,7 +548,7 @@ func (w *warp) agree(g *group, in *inst, pc int, mask, m uint32) bool {
 	return true
 }
 
-// merge copies the lanes of a mask.
+// merge32 copies the lanes of a mask.
 func merge32(d, s *lanes32, m uint32) {
 	for ; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m)

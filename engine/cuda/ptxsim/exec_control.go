@@ -8,7 +8,7 @@ import (
 
 var controlOps map[string]func(c *compiler) error
 
-func init() { // the table and (*compiler).call need each other
+func init() { // in init, as the table and (*compiler).call refer to each other
 	controlOps = map[string]func(c *compiler) error{
 		"bra": (*compiler).bra, "brx": (*compiler).brx, "ret": (*compiler).ret, "exit": (*compiler).exit, "trap": (*compiler).trap,
 		"call": (*compiler).call, "bar": (*compiler).bar, "barrier": (*compiler).bar,
@@ -32,7 +32,7 @@ func (c *compiler) bra() error {
 	return nil
 }
 
-// brx branches to the label of a table that an index names.
+// brx compiles a branch to a label that an index selects from a table.
 func (c *compiler) brx() error {
 	if err := c.allow("idx", "uni"); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *compiler) brx() error {
 	if len(table) == 0 {
 		return c.errorf("%s is not a table of labels", c.args[1])
 	}
-	at := c.inst.at // complete once the function has been compiled
+	at := c.inst.at // filled in completely once the function is compiled
 	c.in.control = branchTable
 	c.in.target = func(w *warp, l int) int {
 		i := w.r[index.index][l]
@@ -106,7 +106,7 @@ func (c *compiler) nanosleep() error {
 	return c.allow("u32")
 }
 
-// call inlines a function: its parameters are the memory or the registers that the caller names.
+// call inlines a function: its parameters are the caller's memory or registers.
 func (c *compiler) call() error {
 	if err := c.allow("uni"); err != nil {
 		return err
@@ -211,13 +211,13 @@ type barrierOp struct {
 
 // barrierState is one of a block's sixteen barriers.
 type barrierState struct {
-	arrived int // threads
+	arrived int // threads that have arrived
 	count   int // threads it waits for; 0: all of the block
 	waiting []*warp
-	ones    int // threads whose predicate holds
-	threads int // threads that brought one
+	ones    int // threads whose predicate is true
+	threads int // threads that brought a predicate
 	clocks  []uint32
-	time    int64 // at which the last of them came, for counting
+	time    int64 // when the last thread arrived, for counting
 }
 
 func (c *compiler) bar() error {
@@ -284,7 +284,7 @@ func (c *compiler) barWarp() error {
 	return nil
 }
 
-// arrive brings a warp to a barrier.
+// arrive adds a warp to a barrier.
 func (w *warp) arrive(in *inst) {
 	op := in.bar
 	l := bits.TrailingZeros32(w.live)
@@ -362,7 +362,7 @@ func (b *block) release() bool {
 	return any
 }
 
-// pass takes a warp through a barrier that is complete.
+// pass takes a warp through a complete barrier.
 func (w *warp) pass(s *barrierState) {
 	for i, v := range s.clocks {
 		w.seen[i] = max(w.seen[i], v)
@@ -387,7 +387,7 @@ func (w *warp) pass(s *barrierState) {
 	w.state, w.bar = running, nil
 }
 
-// stuck reports a block none of whose warps can continue.
+// stuck fails for a block in which no warp can continue.
 func (b *block) stuck() {
 	var at *warp
 	ended := 0

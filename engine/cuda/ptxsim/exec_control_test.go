@@ -68,7 +68,7 @@ BIG:
 
 func TestBarriers(t *testing.T) {
 	in := make([]uint64, 128)
-	// Two halves of the block with a barrier each, then reductions over all.
+	// Each half of the block uses its own barrier, then there are reductions over all threads.
 	out, err := simulate(t, `.shared .align 4 .b8 buf[512];
 	mov.u32 %r1, buf; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2;
 	st.shared.u32 [%r3], %r0;
@@ -94,7 +94,7 @@ func TestBarriers(t *testing.T) {
 	wantError(t, "setp.lt.u32 %p1, %r0, 32; @%p1 bra A; bar.sync 1; bra B;\nA: bar.sync 2;\nB: mov.u32 %r1, 0;", 64, "never complete")
 	wantError(t, "bar.sync 1, 96;", 64, "never complete")
 	wantError(t, "mov.u32 %r1, 33; bar.sync 1, %r1;", 64, "not a multiple")
-	// Warps that have ended are not waited for.
+	// Barriers do not wait for warps that have ended.
 	if _, err := simulate(t, "setp.lt.u32 %p1, %r0, 32; @%p1 exit; bar.sync 0;", in, Options{Checks: CheckAll}); err != nil {
 		t.Error(err)
 	}
@@ -107,7 +107,7 @@ func TestEndlessLoop(t *testing.T) {
 	}
 }
 
-// TestHandover has one warp spin on a word that a later one writes.
+// TestHandover makes one warp spin on a word that a later warp writes.
 func TestHandover(t *testing.T) {
 	out, err := simulate(t, `.shared .align 4 .u32 flag;
 	setp.eq.u32 %p1, %r0, 0; @%p1 st.volatile.shared.u32 [flag], 0;

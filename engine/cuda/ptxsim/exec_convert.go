@@ -2,7 +2,7 @@ package ptxsim
 
 import "math"
 
-// cvt compiles a conversion: d.type a.type are the last two of the opcode.
+// cvt compiles a conversion: d.type a.type are the last two parts of the opcode.
 func (c *compiler) cvt() error {
 	ts, err := c.typ(0)
 	if err != nil {
@@ -83,7 +83,7 @@ func widen(o *lanes64, a *lanes32, signed bool) {
 	}
 }
 
-// cvtPacked makes a pair of halves of two numbers, the first in the upper half.
+// cvtPacked packs two numbers into a pair of halves, the first in the upper half.
 func (c *compiler) cvtPacked(td, ts typ) error {
 	if ts != tF32 || len(c.args) != 3 {
 		return c.errorf("only pairs of .f32 are modeled")
@@ -114,7 +114,7 @@ func (c *compiler) cvtTF32(ts typ, s ref) error {
 	return nil
 }
 
-// conversion is a function of the bits of a value.
+// conversion returns a function that converts the bits of a value.
 func (c *compiler) conversion(td, ts typ) (func(a uint64) uint64, error) {
 	x := c.manner()
 	fd, fs := formatOf(td), formatOf(ts)
@@ -155,7 +155,7 @@ func (c *compiler) conversion(td, ts typ) (func(a uint64) uint64, error) {
 	}
 	return func(a uint64) uint64 {
 		v := x.operand(fs, a)
-		if v != v { // as the cards give: zero, and for 64 bits of .f32 and .f64 the top bit alone
+		if v != v { // as on cards: zero, and for 64 bits from .f32 and .f64 only the top bit
 			if nd == 8 {
 				return 1 << 63
 			}
@@ -177,7 +177,7 @@ func roundIntegral(v float64, mode rounding) float64 {
 	return math.RoundToEven(v)
 }
 
-// clampInteger is an integral value in the range of a type: conversions from floating point saturate.
+// clampInteger clamps an integral value to the range of a type: conversions from floating point saturate.
 func clampInteger(t typ, v float64) uint64 {
 	n := 8 * t.size()
 	if t.signed() {

@@ -22,7 +22,7 @@ func TestConvertIntegers(t *testing.T) {
 	triple(t, "cvt.sat.s16.s32 %r5, %r3;", 4, 4, edges, func(a, _, _ uint64) uint64 { return uint64(min(max(extend(a, 4), -32768), 32767)) })
 }
 
-// TestConvertFloats checks conversions between formats, from and to integers, in every rounding,
+// TestConvertFloats checks conversions between formats, and from and to integers, in every rounding mode,
 // against math/big.
 func TestConvertFloats(t *testing.T) {
 	type kind struct {
@@ -118,7 +118,7 @@ func TestConvertBetween(t *testing.T) {
 	}
 }
 
-// clampBig is an integral number in the range of a type.
+// clampBig clamps an integral number to the range of a type.
 func clampBig(to string, v float64) uint64 {
 	if math.IsInf(v, 0) {
 		v = math.Copysign(1e300, v)
@@ -140,7 +140,7 @@ func clampBig(to string, v float64) uint64 {
 	return lowBits(i)
 }
 
-// TestRoundingTables tries every half and a stretch of float32 against the definition.
+// TestRoundingTables checks every half and a range of float32 against the definition.
 func TestRoundingTables(t *testing.T) {
 	for i := range 1 << 16 {
 		v := halfTable[i]

@@ -15,7 +15,7 @@ var floatOps = map[string]func(c *compiler) error{
 	"tanh": (*compiler).function1, "copysign": (*compiler).copysign, "testp": (*compiler).testp,
 }
 
-// manner is how an instruction rounds and what else it does.
+// manner is how an instruction rounds, with its other modifiers.
 type manner struct {
 	mode           rounding
 	ftz, sat, relu bool
@@ -31,7 +31,7 @@ func (c *compiler) manner() manner {
 	return x
 }
 
-// finish is a result in the format, which x is rounded to; x is exact or rounded to odd.
+// finish rounds a result to a format and applies the modifiers; v must be exact or rounded to odd.
 func (x manner) finish(f format, v float64) uint64 {
 	b := f.round(v, x.mode)
 	return x.after(f, b)
@@ -58,7 +58,7 @@ func (x manner) after(f format, b uint64) uint64 {
 	return b
 }
 
-// operand is the value of an operand, subnormal ones flushed with .ftz.
+// operand is the value of an operand, with subnormals flushed if .ftz is given.
 func (x manner) operand(f format, b uint64) float64 {
 	if x.ftz && b&f.infinity() == 0 {
 		b &= f.sign()
@@ -66,7 +66,7 @@ func (x manner) operand(f format, b uint64) float64 {
 	return f.value(b)
 }
 
-// sum is a+b rounded to odd. A sum of nothing is -0 in rounding to minus, but of +0 and +0.
+// sum is a+b rounded to odd. When rounding to minus, a zero sum is -0, except that of +0 and +0.
 func (x manner) sum(a, b float64) float64 {
 	s := sumOdd(a, b)
 	if s == 0 && x.mode == toMinus && (a != 0 || math.Signbit(a) || math.Signbit(b)) {
@@ -77,8 +77,7 @@ func (x manner) sum(a, b float64) float64 {
 
 func (x manner) plain() bool { return x == manner{} }
 
-// packed applies a function of one number to both halves of a packed type, or to the
-// one number of any other.
+// packed applies a function of numbers to both halves of a packed type, or once for any other type.
 func packed(t typ, f func(a, b, x uint64) uint64) func(a, b, x uint64) uint64 {
 	if t != tF16x2 && t != tBF16x2 {
 		return f
@@ -88,9 +87,8 @@ func packed(t typ, f func(a, b, x uint64) uint64) func(a, b, x uint64) uint64 {
 	}
 }
 
-// arithmetic compiles a function of one to three numbers that gives the result exactly
-// or rounded to odd. A double has nothing wider to compute in, so it comes with a
-// function of its own and rounds to nearest alone.
+// arithmetic compiles a function of one to three numbers whose result is exact or rounded to odd. Nothing
+// wider is available for doubles, so they have a separate function and can only round to nearest.
 func (c *compiler) arithmetic(t typ, n int, f func(a, b, x float64) float64, f64 func(a, b, x float64) float64) error {
 	if err := c.allow("rn", "rz", "rm", "rp", "ftz", "sat", "relu", "noftz"); err != nil {
 		return err
@@ -224,8 +222,7 @@ next:
 	c.parts = kept
 }
 
-// functions1 are computed in float64 and rounded to the type: what a card approximates is more
-// exact here.
+// functions1 are computed in float64 and rounded to the type: what a card approximates is more exact here.
 var functions1 = map[string]func(a, _, _ float64) float64{
 	"rcp":   func(a, _, _ float64) float64 { return quotientOdd(1, a) },
 	"sqrt":  func(a, _, _ float64) float64 { return rootOdd(a) },
@@ -276,7 +273,7 @@ func minFloat(c *compiler, t typ) error { return c.extremeFloat(t, true) }
 
 func maxFloat(c *compiler, t typ) error { return c.extremeFloat(t, false) }
 
-// extremeFloat: a NaN gives way to a number, but with .NaN; -0 is less than +0.
+// extremeFloat compiles min and max: a number wins over a NaN, except with .NaN; -0 is less than +0.
 func (c *compiler) extremeFloat(t typ, least bool) error {
 	if err := c.allow("ftz", "NaN", "xorsign", "abs"); err != nil {
 		return err
@@ -319,7 +316,7 @@ func min32(d, a, b *lanes32) {
 		case x < y || y != y:
 			d[i] = bits32(x)
 		case x == y:
-			d[i] = a[i] | b[i] // the sign of a zero
+			d[i] = a[i] | b[i] // the sign of zeros
 		default:
 			d[i] = bits32(y)
 		}
@@ -356,7 +353,7 @@ func negFloat(c *compiler, t typ) error {
 	return c.lane(t, []typ{t}, packed(t, func(a, _, _ uint64) uint64 { return x.after(fm, a^fm.sign()) }))
 }
 
-// copysign gives b the sign of a.
+// copysign compiles copysign, which gives b the sign of a.
 func (c *compiler) copysign() error {
 	t, err := c.typed(3)
 	if err != nil {

@@ -12,7 +12,7 @@ var bigModes = map[rounding]big.RoundingMode{
 	toNearest: big.ToNearestEven, toZero: big.ToZero, toMinus: big.ToNegativeInf, toPlus: big.ToPositiveInf, tiesAway: big.ToNearestAway,
 }
 
-// rounded is x in the format by math/big: a check of format.encode.
+// rounded is x rounded to the format by math/big, to check format.encode.
 func rounded(f format, x *big.Float, mode rounding) uint64 {
 	sign := uint64(0)
 	if x.Signbit() {
@@ -21,13 +21,13 @@ func rounded(f format, x *big.Float, mode rounding) uint64 {
 	if x.Sign() == 0 {
 		return sign
 	}
-	least := 1 - f.bias() - f.fraction // exponent of the least subnormal number
+	least := 1 - f.bias() - f.fraction // exponent of the smallest subnormal number
 	e := x.MantExp(nil) - 1            // x is 1.xxx times 2^e
 	prec := f.fraction + 1
 	if e-f.fraction < least {
 		prec = e - least + 1
 	}
-	if prec < 1 { // less than the least subnormal number: compare with its half
+	if prec < 1 { // less than the smallest subnormal number: compare with half of it
 		small := new(big.Float).SetMantExp(big.NewFloat(1), least)
 		half := new(big.Float).SetMantExp(big.NewFloat(1), least-1)
 		c := new(big.Float).Abs(x).Cmp(half)
@@ -56,7 +56,7 @@ func rounded(f format, x *big.Float, mode rounding) uint64 {
 	return sign | n
 }
 
-// specimens are bits of a format: zeros, subnormal and normal numbers, the largest,
+// specimens are bit patterns of a format: zeros, subnormal and normal numbers, the largest number,
 // infinities, NaN, and random ones.
 func specimens(f format) []uint64 {
 	s := []uint64{0, 1, 2, 3, 1<<f.fraction - 1, 1 << f.fraction, 1<<f.fraction + 1, uint64(f.bias()) << f.fraction, uint64(f.bias())<<f.fraction + 1,
@@ -87,7 +87,7 @@ func number(f format, b uint64) *big.Float {
 	return new(big.Float).SetPrec(2000).SetFloat64(f.value(b))
 }
 
-// TestFloatArithmetic checks add, sub, mul and fma of every format and rounding against math/big.
+// TestFloatArithmetic checks add, sub, mul and fma for every format and rounding mode against math/big.
 func TestFloatArithmetic(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -143,7 +143,7 @@ func TestFloatArithmetic(t *testing.T) {
 	}
 }
 
-// compute is an operation in float64.
+// compute computes an operation in float64.
 func compute(op string, a, b, c float64) float64 {
 	switch op {
 	case "add":
@@ -156,7 +156,7 @@ func compute(op string, a, b, c float64) float64 {
 	return a*b + c
 }
 
-// floatLike is a result with infinities or NaN among the operands.
+// floatLike is a result when infinities or NaN are among the operands.
 func floatLike(f format, op string, a, b, c uint64) uint64 {
 	v := compute(op, f.value(a), f.value(b), f.value(c))
 	if v != v {
@@ -165,8 +165,8 @@ func floatLike(f format, op string, a, b, c uint64) uint64 {
 	return f.round(v, toNearest)
 }
 
-// zeroLike is a result that is exactly zero: its sign is that of both terms or, where
-// they differ, plus but in rounding to minus.
+// zeroLike is a result that is exactly zero: it has the sign of both terms or, if their signs differ, plus,
+// except minus when rounding to minus.
 func zeroLike(f format, op string, a, b, c uint64, mode rounding) uint64 {
 	s := f.sign()
 	switch op {
@@ -247,7 +247,7 @@ func TestFlushAndSaturate(t *testing.T) {
 	}
 }
 
-// TestUnordered tries all comparisons with and without NaN.
+// TestUnordered checks all comparisons with and without NaN.
 func TestUnordered(t *testing.T) {
 	f := func(x float32) uint64 { return uint64(math.Float32bits(x)) }
 	values := []uint64{f(0), 1 << 31, f(1), f(-1), 0x7f800000, 0xff800000, nan32, 0x00000001}

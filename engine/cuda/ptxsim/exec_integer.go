@@ -18,7 +18,7 @@ var integerOps = map[string]func(c *compiler) error{
 	"dp4a": (*compiler).dp4a, "dp2a": (*compiler).dp2a,
 }
 
-// byType chooses by the opcode's last type.
+// byType chooses a compiler by whether the opcode's last type is a float.
 func byType(float, integer func(c *compiler, t typ) error) func(c *compiler) error {
 	return func(c *compiler) error {
 		t, err := c.typ(0)
@@ -97,7 +97,7 @@ func subInteger(c *compiler, t typ) error {
 	})
 }
 
-// saturated clamps to the range of s32, the one type that has .sat.
+// saturated clamps to the range of s32, the only type with .sat.
 func (c *compiler) saturated(t typ, f func(a, b int64) int64) error {
 	if err := c.allow("sat"); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *compiler) saturated(t typ, f func(a, b int64) int64) error {
 	})
 }
 
-// product is the wide product of two values of a type: its low and high 64 bits.
+// product is the wide product of two values of a type: its high and low 64 bits.
 func product(t typ, a, b uint64) (hi, lo uint64) {
 	n := t.size()
 	if n < 8 {
@@ -283,7 +283,7 @@ func divInteger(c *compiler, t typ) error {
 	return c.lane(t, []typ{t, t}, func(a, b, _ uint64) uint64 {
 		switch {
 		case b == 0:
-			return truncate(^uint64(0), n) // as the cards' routines give; the manual leaves it open
+			return truncate(^uint64(0), n) // as the cards' routines give; the manual does not define it
 		case t.signed():
 			x, y := extend(a, n), extend(b, n)
 			if y == -1 {
@@ -410,9 +410,9 @@ func (c *compiler) sad() error {
 	})
 }
 
-// carry compiles what reads or writes the carry flag: add.cc, addc, sub.cc, subc,
-// mad.lo.cc, madc.hi and so on. The flag is a predicate of the thread, kept for each
-// kernel under a name no text can have.
+// carry compiles instructions that read or write the carry flag: add.cc, addc, sub.cc, subc, mad.lo.cc,
+// madc.hi and so on. The flag is a predicate of the thread, stored for each kernel under a name that no text
+// can have.
 func (c *compiler) carry() error {
 	t, err := c.typ(0)
 	if err != nil {
@@ -620,7 +620,7 @@ func (c *compiler) shift() error {
 		return err
 	}
 	left, signed := c.parts[0] == "shl", t.signed()
-	// Go's shifts give zeros, or the sign, beyond the width, as PTX's do.
+	// Beyond the width, Go's shifts give zeros, or the sign, just as PTX's do.
 	switch {
 	case n == 4 && left:
 		c.loop32(d, func(w *warp, o *lanes32) {
@@ -713,7 +713,7 @@ func (c *compiler) bfind() error {
 	})
 }
 
-// fns finds the n-th set bit from a base upwards, or downwards where n is negative.
+// fns compiles fns, which finds the n-th set bit from a base upwards, or downwards if n is negative.
 func (c *compiler) fns() error {
 	if _, err := c.typed(4); err != nil {
 		return err
@@ -869,7 +869,7 @@ func (c *compiler) dp4a() error { return c.dot(8, 4) }
 
 func (c *compiler) dp2a() error { return c.dot(16, 2) }
 
-// dot sums products of n parts of a, of that width, with bytes of b.
+// dot compiles a sum of products of n parts of a, each of the given width, with bytes of b.
 func (c *compiler) dot(width, n int) error {
 	ta, err := c.typ(1)
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// pair runs an instruction on many pairs of values, one a thread, and compares with want. In the text %rd3 and %rd4, or
-// %r3 and %r4, or %h3 and %h4, hold the operands and %rd5, %r5 or %h5 the result, by the size in bytes.
+// pair runs an instruction on many pairs of values, one pair per thread, and compares the results with want.
+// In the text %rd3 and %rd4, or %r3 and %r4, or %h3 and %h4, hold the operands and %rd5, %r5 or %h5 the
+// result, by the size in bytes.
 func pair(t *testing.T, text string, size int, values []uint64, want func(a, b uint64) uint64) {
 	t.Helper()
 	triple(t, text, size, size, values, func(a, b, _ uint64) uint64 { return want(a, b) })
 }
 
-// triple is pair with a third operand, in %rd6 and the like, and a result of a size of its own.
+// triple is pair with a third operand, in %rd6 and the like, and a separate size for the result.
 func triple(t *testing.T, text string, size, result int, values []uint64, want func(a, b, x uint64) uint64) {
 	t.Helper()
 	reg := map[int]string{2: "h", 4: "r", 8: "rd"}
@@ -57,7 +58,7 @@ func triple(t *testing.T, text string, size, result int, values []uint64, want f
 	}
 }
 
-// edges are values at which integer instructions go wrong.
+// edges are values for which integer instructions easily go wrong.
 var edges = []uint64{0, 1, 2, 3, 5, 7, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 0x7fff, 0x8000, 0xffff, 0x10000,
 	0x12345678, 0x7fffffff, 0x80000000, 0x80000001, 0xffffffff, 0x100000000, 0x123456789abcdef0,
 	0x7fffffffffffffff, 0x8000000000000000, 0xfffffffffffffffe, 0xffffffffffffffff}
@@ -119,7 +120,7 @@ func bigHigh(size int, signed bool, a, b uint64) uint64 {
 	return lowBits(p.Rsh(p, uint(8*size)))
 }
 
-// lowBits is the low 64 bits of a number, two's complement.
+// lowBits is the low 64 bits of a number in two's complement.
 func lowBits(x *big.Int) uint64 {
 	return new(big.Int).And(x, new(big.Int).SetUint64(^uint64(0))).Uint64()
 }
@@ -142,7 +143,7 @@ func TestWideProducts(t *testing.T) {
 	})
 }
 
-// TestCarry adds, subtracts and multiplies numbers of 128 bits by parts.
+// TestCarry adds, subtracts and multiplies 128-bit numbers in parts.
 func TestCarry(t *testing.T) {
 	triple(t, "add.cc.u64 %rd2, %rd3, %rd4; addc.u64 %rd5, %rd6, 0;", 8, 8, edges, func(a, b, x uint64) uint64 {
 		_, c := bits.Add64(a, b, 0)

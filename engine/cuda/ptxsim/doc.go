@@ -5,9 +5,9 @@
 //	x, err := mem.Alloc(4096)
 //	err = ptxsim.Launch(mem, m.Kernel("scale"), ptxsim.Grid{Grid: [3]uint32{8}, Block: [3]uint32{128}}, params, ptxsim.Options{Checks: ptxsim.CheckAll})
 //
-// Exactly the text is run: an instruction or a modifier that is not modeled is an error of [Parse],
-// which quotes the line. An error at run time is a [Fault]: kernel, block, thread, line of the PTX
-// and of the source, and why.
+// The text runs exactly as written: an instruction or modifier that is not modeled is an error of [Parse],
+// which quotes the line. An error at run time is a [Fault], with the kernel, block, thread, line of the PTX and
+// of the source, and the reason.
 //
 // # What is modeled
 //
@@ -16,32 +16,31 @@
 // calls of functions, which are inlined; all state spaces and generic addresses; vector
 // accesses; atomics; barriers of blocks and warps; shuffles, votes, matches and
 // reductions of a warp; mma, ldmatrix and cp.async. Copies by cp.async land as late as
-// is allowed, so that a missing wait shows.
+// allowed, so that a missing wait shows.
 //
 // Diverged lanes of a warp continue in the order of their instructions, the lowest first.
-// Instructions that name lanes wait for them. Warps of a block run in turn from barrier to barrier,
-// blocks in any order; a kernel with atomics on global memory has its blocks run in order. So a
-// result depends on neither chance nor the number of workers.
+// Instructions with a mask of lanes wait for them. Warps of a block run in turn from barrier to barrier,
+// and blocks in any order, except that they run in order if the kernel has atomics on global memory. So
+// results depend on neither chance nor the number of workers.
 //
 // # Checks
 //
-// Addresses out of bounds, misaligned ones, writes to constants, barriers and
-// collective instructions that lanes are missing from, and loops without an end are
-// errors in every launch. [Options] switch on the rest: reads of what was never
-// written, data races in shared memory (between warps without a barrier, between lanes
-// of a warp without bar.warp) and between blocks in global memory. A block's accesses
-// are ordered after another's if an atomic of the former comes after a fenced atomic of
-// the latter at the same address.
+// Addresses that are out of bounds or misaligned, writes to constants, barriers and collective
+// instructions with missing lanes, and endless loops are errors in every launch. [Options] switch on the
+// rest: reads of data that was never written, and data races in shared memory (between warps without a
+// barrier, between lanes of a warp without bar.warp) and between blocks in global memory. A block's
+// accesses are ordered after another's if an atomic of the former comes after a fenced atomic of the
+// latter at the same address.
 //
-// The tests have ptxas assemble what they parse, where SNUG_PTXAS lists programs or PATH has one.
+// The tests also assemble what they parse with ptxas, if SNUG_PTXAS lists programs or PATH has one.
 //
-// # What is not
+// # What is not modeled
 //
-// Registers are as many as the text declares: spills and occupancy are known to ptxas alone. There
-// are no caches, and an access is done when the next instruction begins: orders of memory that a
-// card might show are found by the checks for races, not by running. Approximations (ex2, tanh, rcp
-// and the like) are computed to float64's precision and rounded: a card's last bits differ. Sums of
-// mma are rounded to float32 product by product in the order of k, where cards keep a few more bits
-// within an instruction and cut some off. Results that PTX leaves undefined have one value here.
+// There are as many registers as the text declares: only ptxas knows spills and occupancy. There are no
+// caches, and an access is complete when the next instruction begins: the checks for races find memory
+// reorderings that a card might show, while running does not. Approximations (ex2, tanh, rcp and the like)
+// are computed in float64 and rounded: a card's last bits differ. Sums of mma are rounded to float32 product
+// by product in the order of k, where cards keep a few more bits within an instruction and cut some off.
+// Results that PTX leaves undefined have a fixed value here.
 // Textures, wgmma, TMA and mbarrier, indirect calls and recursion are not modeled.
 package ptxsim

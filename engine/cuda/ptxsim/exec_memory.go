@@ -15,13 +15,13 @@ var memoryOps = map[string]func(c *compiler) error{
 	"membar": (*compiler).fence, "fence": (*compiler).fence,
 }
 
-// accessKind is what an access means for the checks.
+// accessKind is what kind of access the checks see.
 type accessKind uint8
 
 const (
 	plainLoad accessKind = iota
 	plainStore
-	strongLoad // volatile, relaxed, acquire: races with no other strong access
+	strongLoad // volatile, relaxed, acquire: does not race with other strong accesses
 	strongStore
 	atomicAccess
 	asyncStore // cp.async, when it is issued
@@ -58,8 +58,8 @@ func (w *warp) addresses(p *pointer) {
 	}
 }
 
-// resolve finds the memory of n bytes at w.addr for lanes of m: those in the same memory as the first.
-// It returns that memory and those lanes, and their offsets in w.off.
+// resolve finds the memory of n bytes at w.addr for those lanes of m that access the same memory as the
+// first. It returns that memory and those lanes, and puts their offsets into w.off.
 func (w *warp) resolve(sp space, m uint32, n int, kind accessKind) (mem []byte, lanes uint32) {
 	first := bits.TrailingZeros32(m)
 	if sp == generic {
@@ -179,7 +179,7 @@ func (w *warp) resolveLocal(m uint32, n int) ([]byte, uint32) {
 	return w.b.local, m
 }
 
-// hints that change nothing that is modeled.
+// These hints change nothing that is modeled.
 var cacheHints = []string{"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc",
 	"L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
 	"L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}
@@ -196,7 +196,7 @@ type memoryOp struct {
 	bytes int
 }
 
-// memoryOp reads an opcode of ld or st, its address being operand i.
+// memoryOp parses an opcode of ld or st whose address is operand i.
 func (c *compiler) memoryOp(i int, write bool) (o memoryOp, err error) {
 	if c.has("L2::cache_hint") && len(c.args) == 3 {
 		c.args = c.args[:2]
@@ -245,7 +245,7 @@ func (c *compiler) memoryOp(i int, write bool) (o memoryOp, err error) {
 	}
 	o.space = o.at.space
 	if o.space == constant {
-		o.space = global // constants have an allocation of their own
+		o.space = global // constants have their own allocation
 	}
 	if write && o.space == param {
 		return o, c.errorf("the parameters of a kernel cannot be written")
@@ -308,7 +308,7 @@ func loadWords(r *lanes32, off *[32]int, mem []byte, plus int, lanes uint32) {
 	}
 }
 
-// loadNarrow loads values into registers that may be wider; a signed type fills them with its sign.
+// loadNarrow loads values into registers that may be wider; signed types are sign-extended.
 func (w *warp) loadNarrow(d ref, width int, t typ, mem []byte, plus int, lanes uint32) {
 	n := t.size()
 	lanesOf(lanes, func(l int) {
@@ -391,7 +391,7 @@ func (c *compiler) hint() error {
 	return nil
 }
 
-// fence orders memory; the order of one warp's accesses is that of its text already.
+// fence compiles a memory fence; one warp's accesses already happen in the order of the text.
 func (c *compiler) fence() error {
 	if err := c.allow("gl", "cta", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release"); err != nil {
 		return err
@@ -408,8 +408,8 @@ func (c *compiler) fence() error {
 	return nil
 }
 
-// atomic compiles atom and red. Lanes go one after another, the lowest first; so do
-// blocks, as atomics show their order.
+// atomic compiles atom and red. Lanes execute one after another, the lowest first; so do blocks, as atomics
+// show their order.
 func (c *compiler) atomic() error {
 	returns := c.parts[0] == "atom"
 	t, err := c.typ(0)
@@ -490,7 +490,7 @@ func (c *compiler) atomic() error {
 	return nil
 }
 
-// atomicFunction gives the new value from the old one and the operands.
+// atomicFunction returns a function that computes the new value from the old one and the operands.
 func (c *compiler) atomicFunction(t typ, name string) (func(old, b, x uint64) uint64, error) {
 	n := t.size()
 	if t.float() {
@@ -503,7 +503,7 @@ func (c *compiler) atomicFunction(t typ, name string) (func(old, b, x uint64) ui
 			}, nil
 		}
 		f := formatOf(t)
-		x := manner{ftz: t == tF32} // global atomics on .f32 flush on all cards
+		x := manner{ftz: t == tF32} // global atomics on .f32 flush subnormals on all cards
 		return packed(t, func(old, b, _ uint64) uint64 { return x.finish(f, sumOdd(x.operand(f, old), x.operand(f, b))) }), nil
 	}
 	if n < 4 && !(name == "cas" && n == 2) {
@@ -563,14 +563,14 @@ func (c *compiler) atomicFunction(t typ, name string) (func(old, b, x uint64) ui
 	return nil, c.errorf("an operation is missing")
 }
 
-// asyncCopy is one cp.async of a warp that has not landed. Copies land as late as is
-// allowed: when they are waited for.
+// asyncCopy is one cp.async of a warp that has not landed. Copies land as late as allowed: when they are
+// waited for.
 type asyncCopy struct {
 	lanes uint32
 	dst   [32]int    // offsets in shared memory
 	src   [32]uint64 // addresses
 	n     int
-	take  [32]uint8  // bytes to copy, the rest being zeros
+	take  [32]uint8  // bytes to copy; the rest is filled with zeros
 	group [32]uint32 // the group that it will be, or is, committed with
 }
 
@@ -667,7 +667,7 @@ func (c *compiler) copyIssue() error {
 	return nil
 }
 
-// checkPart checks the source of a copy of which less than all n bytes are read.
+// checkPart checks the source of a copy of which fewer than n bytes are read.
 func (w *warp) checkPart(l, n, take int) {
 	a := w.addr[l]
 	if a%uint64(n) != 0 {
@@ -678,7 +678,7 @@ func (w *warp) checkPart(l, n, take int) {
 	}
 }
 
-// newCopy is a place at the end of w.copies.
+// newCopy appends a copy to w.copies.
 func (w *warp) newCopy() *asyncCopy {
 	if n := len(w.copies); n < cap(w.copies) {
 		w.copies = w.copies[:n+1]
@@ -688,7 +688,7 @@ func (w *warp) newCopy() *asyncCopy {
 	return &w.copies[len(w.copies)-1]
 }
 
-// land completes the lanes' copies but those of the last groups committed, or all of them.
+// land completes the lanes' copies, except those of the last `keep` groups committed, or all of them.
 func (w *warp) land(m uint32, keep uint32, all bool) {
 	kept := 0
 	for i := range w.copies {

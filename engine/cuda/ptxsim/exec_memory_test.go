@@ -114,7 +114,7 @@ func TestGridsAndParameters(t *testing.T) {
 }
 
 func TestAtomics(t *testing.T) {
-	// 40 threads on one word of shared memory, the old values of a counter being all different.
+	// 40 threads update one word of shared memory; a counter's old values all differ.
 	for text, want := range map[string]uint64{
 		"red.shared.add.u32 [cell], 3;":                                          120,
 		"red.shared.max.s32 [cell], %r0;":                                        39,
@@ -136,7 +136,7 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestCopyAsync copies in all sizes, with zeros after a short source.
+// TestCopyAsync copies in all sizes, with zeros after a source that is too short.
 func TestCopyAsync(t *testing.T) {
 	in := make([]uint64, 32)
 	for i := range in {
@@ -164,7 +164,7 @@ func TestCopyAsync(t *testing.T) {
 			t.Fatalf("thread %d: %#x, want %#x", i, v, want)
 		}
 	}
-	// Without the wait nothing has landed.
+	// Without a wait nothing has landed.
 	out, err = simulate(t, `.shared .align 16 .b8 buf[1024];
 	mov.u32 %r1, buf; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2;
 	cp.async.ca.shared.global [%r1], [%rd0], 8;

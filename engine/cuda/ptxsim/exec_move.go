@@ -56,7 +56,7 @@ func (c *compiler) mov() error {
 	return nil
 }
 
-// part is the type of one of n elements of a packed register.
+// part returns the type of one of n elements of a packed register.
 func (c *compiler) part(t typ, n int) (typ, error) {
 	if n == 2 || n == 4 {
 		switch t.size() / n {
@@ -135,7 +135,7 @@ func (c *compiler) pack(t typ) error {
 	return nil
 }
 
-// clock counts the warp's instructions.
+// clock compiles a read of a clock, which counts the warp's instructions.
 func (c *compiler) clock(t typ) error {
 	d, err := c.dst(t)
 	if err != nil {
@@ -201,7 +201,7 @@ func (c *compiler) isspacep() error {
 	})
 }
 
-// createpolicy makes a hint for caches, which are not modeled.
+// createpolicy compiles a hint for caches, which are not modeled.
 func (c *compiler) createpolicy() error {
 	d, err := c.dst(tB64)
 	if err != nil {
@@ -211,7 +211,7 @@ func (c *compiler) createpolicy() error {
 	return nil
 }
 
-// comparison gives a function of two values of a type for an operator's name.
+// comparison returns a function that compares two values of a type by a named operator.
 func (c *compiler) comparison(t typ, name string) (func(a, b uint64) bool, error) {
 	ftz := c.has("ftz")
 	if t.float() {
@@ -284,7 +284,7 @@ func (c *compiler) comparisonFloat(t typ, name string, ftz bool) (func(a, b uint
 	return nil, c.errorf(".%s is not a comparison of .%s", name, t)
 }
 
-// combine is what setp and set do with the predicate that follows the comparison.
+// combine returns how setp and set combine the comparison with a predicate.
 func (c *compiler) combine() func(r, p uint32) uint32 {
 	switch {
 	case c.has("and"):
@@ -371,7 +371,8 @@ func (c *compiler) setp() error {
 	return nil
 }
 
-// comparer compares two registers and gives the lanes for which it holds.
+// comparer returns a function that compares two registers and returns the lanes for which the comparison is
+// true.
 func (c *compiler) comparer(t typ, name string, a, b ref) (func(w *warp, m uint32) uint32, error) {
 	f, err := c.comparison(t, name)
 	if err != nil {
@@ -417,8 +418,8 @@ func less32(a, b *lanes32, key uint32) uint32 {
 	return r
 }
 
-// floatMasks gives the lanes for which a comparison holds from those where a is less,
-// equal or greater; the rest has NaN.
+// floatMasks compute the lanes for which a comparison is true from those where a is less, equal or greater;
+// in the other lanes an operand is NaN.
 var floatMasks = map[string]func(lt, eq, gt uint32) uint32{
 	"eq": func(_, eq, _ uint32) uint32 { return eq }, "neu": func(_, eq, _ uint32) uint32 { return ^eq },
 	"ne": func(lt, _, gt uint32) uint32 { return lt | gt }, "equ": func(lt, _, gt uint32) uint32 { return ^(lt | gt) },
@@ -543,7 +544,7 @@ func (c *compiler) selp() error {
 	return nil
 }
 
-// slct chooses a where the third operand is at least zero.
+// slct compiles slct, which chooses a if the third operand is at least zero, and b otherwise.
 func (c *compiler) slct() error {
 	t, err := c.typ(1)
 	if err != nil {

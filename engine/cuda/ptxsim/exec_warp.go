@@ -232,7 +232,7 @@ func (c *compiler) activemask() error {
 	return nil
 }
 
-// elect chooses the lowest lane of the mask.
+// elect compiles elect, which chooses the lowest lane of the mask.
 func (c *compiler) elect() error {
 	if err := c.allow("sync"); err != nil {
 		return err

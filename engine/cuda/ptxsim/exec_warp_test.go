@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// warpValues runs a body on one warp; lane l begins with %r2 = 100 + l and what it
-// leaves in %r5 is returned.
+// warpValues runs a body on one warp and returns what each lane leaves in %r5; lane l begins with %r2 = 100 +
+// l.
 func warpValues(t *testing.T, body string) [32]uint32 {
 	t.Helper()
 	out, err := simulate(t, "add.u32 %r2, %r0, 100;\n"+body+"\ncvt.u64.u32 %rd2, %r5; st.global.u64 [%rd1], %rd2;", make([]uint64, 32), Options{Checks: CheckAll})
@@ -30,7 +30,7 @@ func wantLanes(t *testing.T, body string, want func(l int) uint32) {
 }
 
 func TestShuffle(t *testing.T) {
-	// The width w of CUDA's functions is in the mask 32-w of the clamp operand's second byte.
+	// The width w of CUDA's functions is encoded as the mask 32-w in the second byte of the clamp operand.
 	for _, w := range []int{32, 16, 8, 2} {
 		seg := (32 - w) << 8
 		for _, n := range []int{0, 1, 3, 5} {
@@ -58,7 +58,7 @@ func TestShuffle(t *testing.T) {
 			run("idx", 31, func(l int) (int, bool) { return first(l) + n%w, true })
 		}
 	}
-	// Half of the warp by itself, diverged from the other.
+	// Half of the warp executes it, diverged from the other half.
 	wantLanes(t, `setp.lt.u32 %p2, %r0, 16;
 	mov.u32 %r5, 7;
 	@!%p2 bra DONE;
@@ -95,8 +95,8 @@ func TestVotesAndMatches(t *testing.T) {
 	wantLanes(t, "mov.u32 %r5, %lanemask_lt;", func(l int) uint32 { return 1<<l - 1 })
 	wantLanes(t, "mov.u32 %r5, %lanemask_ge;", func(l int) uint32 { return full << l })
 	wantLanes(t, "movmatrix.sync.aligned.m8n8.trans.b16 %r5, %r0;", func(l int) uint32 {
-		// Element (row, col) is in lane 4 row + col/2 as half col%2; the lower half of lane l holds
-		// l, the upper 0.
+		// Element (row, col) is half col%2 of lane 4 row + col/2; the lower half of lane l holds l, the upper
+		// 0.
 		at := func(row, col int) uint32 {
 			if col%2 == 1 {
 				return 0
@@ -123,7 +123,7 @@ func TestCollectivesNeedTheirLanes(t *testing.T) {
 	wantError(t, "vote.sync.ballot.b32 %r5, 1, 0xfe;", 8, "not in its own mask")
 }
 
-// TestLanesMeet has diverged lanes meet at an instruction whose mask names both sides.
+// TestLanesMeet makes diverged lanes meet at an instruction whose mask names both sides.
 func TestLanesMeet(t *testing.T) {
 	wantLanes(t, `setp.lt.u32 %p1, %r0, 10;
 	mov.u32 %r5, %r2;
@@ -134,7 +134,7 @@ LOW:
 	add.u32 %r5, %r5, 2000;
 JOIN:
 	shfl.sync.idx.b32 %r5, %r5, 12, 31, -1;`, func(int) uint32 { return 1112 })
-	// A loop with as many rounds as the lane's number.
+	// The loop has as many rounds as the lane's number.
 	wantLanes(t, `mov.u32 %r5, 0; mov.u32 %r3, 0;
 LOOP:
 	setp.ge.u32 %p1, %r3, %r0;
@@ -143,7 +143,7 @@ LOOP:
 	bra LOOP;
 OUT:
 	bar.warp.sync -1;`, func(l int) uint32 { return uint32(l * (l + 1) / 2) })
-	// Code after the place where its lanes reconverge.
+	// This code comes after the point where its lanes reconverge.
 	wantLanes(t, `mov.u32 %r5, 1;
 	setp.lt.u32 %p1, %r0, 10;
 	@%p1 bra FAR;

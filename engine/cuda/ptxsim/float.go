@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// rounding is one of PTX's modes.
+// rounding is one of PTX's rounding modes.
 type rounding uint8
 
 const (
@@ -21,7 +21,7 @@ var roundingNames = map[string]rounding{
 	"rni": toNearest, "rzi": toZero, "rmi": toMinus, "rpi": toPlus,
 }
 
-// format is a binary floating-point format. Of tf32 the 13 low bits of its 32 are left out.
+// format is a binary floating-point format. For tf32 the 13 low bits of the 32 are left out.
 type format struct{ exponent, fraction int }
 
 var (
@@ -50,7 +50,7 @@ func (f format) bias() int        { return 1<<(f.exponent-1) - 1 }
 func (f format) infinity() uint64 { return (1<<f.exponent - 1) << f.fraction }
 func (f format) sign() uint64     { return 1 << (f.exponent + f.fraction) }
 
-// nan is the NaN that arithmetic yields: all bits of the fraction set, but of a double's.
+// nan is the NaN that arithmetic returns: all bits of the fraction are set, except for double.
 func (f format) nan() uint64 {
 	if f == double {
 		return 0x7ff8_0000_0000_0000
@@ -61,7 +61,8 @@ func (f format) nan() uint64 {
 // largest is the greatest finite value.
 func (f format) largest() uint64 { return f.infinity() - 1 }
 
-// encode rounds (-1)^neg * mant * 2^exp, plus a little more where sticky, to the format.
+// encode rounds (-1)^neg * mant * 2^exp to the format; sticky says that the exact magnitude is a little
+// larger.
 func (f format) encode(neg bool, mant uint64, exp int, sticky bool, mode rounding) uint64 {
 	sign := uint64(0)
 	if neg {
@@ -121,7 +122,7 @@ func (f format) encode(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	return sign | out
 }
 
-// value is the number that bits stand for, exactly.
+// value is the exact number that bits represent.
 func (f format) value(b uint64) float64 {
 	if f == double {
 		return math.Float64frombits(b)
@@ -132,7 +133,7 @@ func (f format) value(b uint64) float64 {
 	return float64(math.Float32frombits(uint32(b << (23 - f.fraction))))
 }
 
-// round is the value in the format.
+// round rounds a value to the format.
 func (f format) round(x float64, mode rounding) uint64 {
 	switch {
 	case x != x:
@@ -182,7 +183,7 @@ func f32(x uint32) float32 { return math.Float32frombits(x) }
 
 const nan32 = 0x7fffffff
 
-// bits32 are the bits of a result; there is one NaN.
+// bits32 is the bits of a result, with one NaN for all.
 func bits32(x float32) uint32 {
 	if x != x {
 		return nan32
@@ -190,7 +191,7 @@ func bits32(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-// toHalf rounds to nearest even.
+// toHalf rounds a float32 to a half, to nearest even.
 func toHalf(b uint32) uint32 {
 	s, a := b>>16&0x8000, b&0x7fffffff
 	switch {
@@ -201,11 +202,11 @@ func toHalf(b uint32) uint32 {
 	case a >= 0x38800000:
 		return s | (a-0x38000000+0xfff+a>>13&1)>>13
 	}
-	// Below the least normal number 2^-14 the steps are 2^-24, which the sum with 0.5 rounds to.
+	// Below the smallest normal number, 2^-14, the steps are 2^-24, to which the sum with 0.5 rounds.
 	return s | (math.Float32bits(f32(a)+0.5) - 0x3f000000)
 }
 
-// toBrain rounds to nearest even.
+// toBrain rounds a float32 to a bfloat16, to nearest even.
 func toBrain(b uint32) uint32 {
 	if b&0x7fffffff > 0x7f800000 {
 		return 0x7fff
@@ -213,7 +214,7 @@ func toBrain(b uint32) uint32 {
 	return (b + 0x7fff + b>>16&1) >> 16
 }
 
-// flush makes a subnormal number a zero of its sign.
+// flush replaces a subnormal number by a zero of the same sign.
 func flush(b uint32) uint32 {
 	if b&0x7f800000 == 0 {
 		return b & 0x80000000
@@ -221,15 +222,15 @@ func flush(b uint32) uint32 {
 	return b
 }
 
-// sumOdd is a+b rounded to odd, so that rounding it once more to half the precision or
-// less is as rounding the sum itself.
+// sumOdd is a+b rounded to odd, so that rounding it again to half the precision or less gives the same as
+// rounding the exact sum.
 func sumOdd(a, b float64) float64 {
 	s := a + b
 	v := s - a
 	return odd(s, (a-(s-v))+(b-v))
 }
 
-// odd turns s, rounded to nearest with a remainder of that sign, to rounded to odd.
+// odd turns s, which was rounded to nearest leaving rest, into the result rounded to odd.
 func odd(s, rest float64) float64 {
 	if rest == 0 || rest != rest || math.Float64bits(s)&1 == 1 || math.IsInf(s, 0) {
 		return s
@@ -268,15 +269,15 @@ func init() {
 	}
 }
 
-// exp2 is 2^x to within a few units of float64's last place, faster than math.Exp2,
-// where float32 does not overflow.
+// exp2 is 2^x to within a few units in float64's last place, faster than math.Exp2, if float32 does not
+// overflow.
 func exp2(x float64) float64 {
 	if !(x > -1000 && x < 1000) {
 		return math.Exp2(x)
 	}
 	n := math.Floor(x * 32)
 	r := x - n/32
-	// The conversions keep the compiler from joining products and sums on processors that could.
+	// The conversions keep the compiler from fusing products and sums on processors that could.
 	s := exp2Series[5]
 	for i := 4; i >= 0; i-- {
 		s = float64(s*r) + exp2Series[i]

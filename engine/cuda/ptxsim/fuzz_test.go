@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// FuzzParse wants an error or a module of hostile text, never a panic; what parses and
-// is small is run for a while.
+// FuzzParse checks that hostile text gives an error or a module, never a panic; small modules are also run
+// for a while.
 func FuzzParse(f *testing.F) {
 	f.Add(entry("add.u32 %r1, %r0, 1;"))
 	f.Add(entry(".shared .align 4 .b8 s[64]; @%p1 bra L; L: bar.sync 0;"))
@@ -29,13 +29,13 @@ func FuzzParse(f *testing.F) {
 			if len(k.code) > 200 || k.MaxThreads > 64 {
 				continue
 			}
-			// Whatever it does, the result is a Fault or nothing.
+			// Whatever the kernel does, the result must be a Fault or nil.
 			_ = Launch(NewMemory(1<<20), k, Grid{Block: [3]uint32{32}}, make([]byte, k.ParamBytes), Options{Checks: CheckAll, Limit: 1 << 12})
 		}
 	})
 }
 
-// TestHostileSizes has texts that ask for more than there is.
+// TestHostileSizes parses texts that ask for more than there is.
 func TestHostileSizes(t *testing.T) {
 	double := header + ".func f0(){ ret; }\n"
 	for i := range 40 { // each calls the one before twice

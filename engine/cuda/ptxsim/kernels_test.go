@@ -74,7 +74,8 @@ func TestGEMM(t *testing.T) {
 			}
 		}
 		n := count.Kernels["gemm"]
-		// Two blocks of four warps, three steps of 32 in k, 16 tiles of 16x8x16 a warp in each of two halves of a step.
+		// Two blocks of four warps make three steps of 32 in k; in each half of a step a warp multiplies 8
+		// tiles of 16x8x16.
 		products := int64(2 * 4 * 3 * 2 * 8)
 		if target == "sm_75" {
 			products *= 2
@@ -102,7 +103,7 @@ func TestGEMM(t *testing.T) {
 	}
 }
 
-// TestGEMMWithout takes one line out of the GEMM at a time.
+// TestGEMMWithout removes one line from the GEMM at a time.
 func TestGEMMWithout(t *testing.T) {
 	for _, target := range targets {
 		text := kernelText(t, target)
@@ -222,7 +223,7 @@ func BenchmarkSoftmax(b *testing.B) {
 	b.ReportMetric(float64(count.Kernels["softmax"].Total())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mwarpinst/s")
 }
 
-// BenchmarkLaunch is what a launch costs that does next to nothing.
+// BenchmarkLaunch measures a launch that does next to nothing.
 func BenchmarkLaunch(b *testing.B) {
 	m := mustParse(b, entry("st.global.u64 [%rd1], %rd1;"))
 	mem := NewMemory(1 << 20)

@@ -7,17 +7,18 @@ import (
 
 //go:generate go -C ../../../tools/asm/ptxsim run . -out ../../../engine/cuda/ptxsim/lanes_amd64.s -stubs ../../../engine/cuda/ptxsim/lanes_amd64.go -pkg ptxsim
 
-// Registers of 32 lanes.
+// These are registers of 32 lanes.
 type (
 	lanes32 = [32]uint32
 	lanes64 = [32]uint64
 )
 
-// fragment names the registers of an mma by their offsets in bytes: four of A, two of B, four of C and four of D.
+// fragment gives the registers of an mma by their offsets in bytes: four of A, two of B, four of C and four
+// of D.
 type fragment = [14]uint64
 
-// The functions below are those of the instructions that most of a kernel's time goes into, in the best form the
-// processor has. All forms give the same bits.
+// The functions below implement the instructions that take most of a kernel's time, in the best form that the
+// processor supports. All forms give the same bits.
 var (
 	add32, sub32, mul32 = add32Go, sub32Go, mul32Go
 	fused32             = fused32Go

@@ -1,6 +1,6 @@
 package ptxsim
 
-// useAssembly takes the AVX2 forms.
+// useAssembly switches to the AVX2 forms.
 func useAssembly() {
 	add32, sub32, mul32, fused32 = add32AVX2, sub32AVX2, mul32AVX2, fused32AVX2
 	fromHalf32, toHalf32 = fromHalfAVX2, toHalfAVX2

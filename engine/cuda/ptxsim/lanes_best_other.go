@@ -2,5 +2,5 @@
 
 package ptxsim
 
-// useAssembly has nothing to take: there is assembly for amd64 only.
+// useAssembly does nothing, as there is assembly only for amd64.
 func useAssembly() {}

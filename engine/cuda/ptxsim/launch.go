@@ -15,32 +15,31 @@ type Grid struct {
 	Shared      uint32    // bytes of dynamic shared memory
 }
 
-// Check names what a launch looks for beyond addresses out of bounds, misaligned ones
-// and divergence, which it always does.
+// Check names what a launch checks in addition to bounds, alignment and divergence, which are always checked.
 type Check uint8
 
-// The checks.
+// These are the checks.
 const (
-	CheckUninitialized Check = 1 << iota // reads of registers and shared memory never written; of global memory by Memory.Shadow
+	CheckUninitialized Check = 1 << iota // reads of unwritten registers and shared memory; for global memory see Memory.Shadow
 	CheckShared                          // data races in shared memory
 	CheckGlobal                          // data races between blocks in global memory
 	CheckAll           = CheckUninitialized | CheckShared | CheckGlobal
 )
 
-// Options of a launch. The zero value runs without checks and without counting on all processors.
+// Options are the options of a launch. The zero value runs without checks or counting, on all processors.
 type Options struct {
 	Checks   Check
-	Counters *Counters // is added to
-	Workers  int       // goroutines that run blocks; 0: as many as processors. Results do not depend on it.
-	Limit    int64     // warp instructions a block may take before it counts as endless; 0: 2^32
+	Counters *Counters // counts are added to it
+	Workers  int       // goroutines that run blocks; 0: one per processor. Results do not depend on it.
+	Limit    int64     // warp instructions that a block may execute before it counts as endless; 0: 2^32
 }
 
 // Fault is an error at an instruction of a kernel.
 type Fault struct {
 	Kernel string
 	Block  [3]uint32
-	Thread [3]uint32 // the first one concerned
-	Where  string    // line and text of the instruction, and the line of the source where the PTX has it
+	Thread [3]uint32 // the first thread concerned
+	Where  string    // line and text of the instruction, and the line of the source if the PTX gives it
 	Reason string
 }
 
@@ -48,7 +47,7 @@ func (f *Fault) Error() string {
 	return fmt.Sprintf("%s, block %v, thread %v, %s: %s", f.Kernel, f.Block, f.Thread, f.Where, f.Reason)
 }
 
-// launch is what all blocks of one launch share.
+// launch is what all blocks of a launch share.
 type launch struct {
 	mem     *Memory
 	k       *Kernel
@@ -60,11 +59,10 @@ type launch struct {
 	options Options
 	fixed   []uint64 // values of k.fixed
 	serial  uint32
-	order   *globalOrder // of blocks, for CheckGlobal
+	order   *globalOrder // how atomics order blocks, for CheckGlobal
 }
 
-// Launch runs a kernel to its end. An error of the kernel's is a *Fault; memory is then
-// in an undefined state.
+// Launch runs a kernel to its end. An error in the kernel is a *Fault; memory is then in an undefined state.
 func Launch(mem *Memory, k *Kernel, grid Grid, params []byte, o Options) error {
 	if k == nil {
 		return errors.New("launch: no such kernel")
@@ -79,7 +77,7 @@ func Launch(mem *Memory, k *Kernel, grid Grid, params []byte, o Options) error {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	if k.atomics || o.Checks != 0 {
-		workers = 1 // the order of blocks shows in what atomics return, and in which error comes first
+		workers = 1 // what atomics return, and which error comes first, depends on the order of blocks
 	}
 	workers = int(min(int64(workers), blocks))
 	var next, failed atomic.Int64
@@ -98,8 +96,7 @@ func Launch(mem *Memory, k *Kernel, grid Grid, params []byte, o Options) error {
 					return
 				}
 				if err := b.run(n); err != nil {
-					// Blocks are taken in order, so the first to fail is known once all
-					// before it have ended.
+					// Blocks are taken in order, so the first to fail is known once all before it have ended.
 					for {
 						old := failed.Load()
 						if n >= old {
@@ -140,7 +137,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.err.Error() }
 
-// prepare checks a launch as the driver would and returns the number of blocks.
+// prepare checks a launch as the driver would, and returns the number of blocks.
 func (x *launch) prepare() (int64, error) {
 	k, g := x.k, &x.grid
 	for i := range 3 {

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// What instructions of PTX become on a card of compute capability 7.5, for counting: what ptxas makes of
-// them, how long a result takes, and so how long a block takes that has a multiprocessor for itself.
+// This file models, for counting, what instructions of PTX become on a card of compute capability 7.5: what
+// ptxas compiles them to, how long a result takes, and so how long a block takes with a multiprocessor to
+// itself.
 
-// takes is how many machine instructions of each pipe an instruction of PTX becomes.
+// takes is how many machine instructions of each pipe an instruction of PTX compiles to.
 type takes [Pipes]uint8
 
-// expansions are instructions that become several, as ptxas 13.2 has them for sm_75. A division that
-// is exact has a part for rare operands besides, which is not in these.
+// expansions are the instructions that compile to several, as by ptxas 13.2 for sm_75. Exact divisions also
+// have a part for rare operands, which is not included.
 var expansions = map[string]takes{
 	"div.u32": {PipeInteger: 15, PipeXU: 3}, "rem.u32": {PipeInteger: 15, PipeXU: 3},
 	"div.s32": {PipeInteger: 22, PipeXU: 3}, "rem.s32": {PipeInteger: 22, PipeXU: 3},
@@ -26,10 +27,10 @@ var expansions = map[string]takes{
 	"mad.lo.u64": {PipeInteger: 5}, "mad.lo.s64": {PipeInteger: 5},
 }
 
-// byConstant is a division by a number that the text has.
+// byConstant is a division by a number in the text.
 var byConstant = takes{PipeInteger: 7}
 
-// takesOf is what ptxas makes of an instruction.
+// takesOf is what ptxas compiles an instruction to.
 func takesOf(parts, args []string, pipe Pipe) takes {
 	if len(args) == 3 && (parts[0] == "div" || parts[0] == "rem") && strings.HasSuffix(parts[len(parts)-1], "32") && isDigit(args[2]) {
 		return byConstant
@@ -47,30 +48,31 @@ func takesOf(parts, args []string, pipe Pipe) takes {
 
 func isDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
-// Clocks from the issue of an instruction until its result can be used: Arafa et al. 2019 (arXiv:1905.08778)
-// measured these on Turing, tensor cores' as ptxas spaces an mma and its reader. A load of global memory is
-// one that no cache serves; a divided warp, a second bank, a full queue are not in these.
+// latencies are the clocks from the issue of an instruction until its result can be used: Arafa et al. 2019
+// (arXiv:1905.08778) measured these on Turing, except for tensor cores, where it is how far apart ptxas
+// puts an mma and its reader. A load of global memory is one that misses all caches; divergence, bank
+// conflicts and full queues are not included.
 var latencies = [Pipes]int64{PipeTensor: 14, PipeFP32: 4, PipeFP64: 45, PipeInteger: 4, PipeXU: 16, PipeShared: 30, PipeGlobal: 279, PipeControl: 4}
 
-// Clocks for which an instruction keeps a pipe of its scheduler from the next one of the same warp.
+// spacing is the clocks for which an instruction keeps a scheduler's pipe from the next one of the same warp.
 var spacing = [Pipes]int64{PipeTensor: 8, PipeFP32: 2, PipeFP64: 64, PipeInteger: 2, PipeXU: 8, PipeShared: 2, PipeGlobal: 2, PipeControl: 1}
 
-// timing is a warp on a multiprocessor of its own. Instructions between two branches or barriers begin once
-// what they read is there, in any order, as the assembler may schedule them; those after begin later.
+// timing models a warp alone on a multiprocessor. Instructions between two branches or barriers begin once
+// what they read is ready, in any order, as the assembler may schedule them; those after begin later.
 type timing struct {
-	from, last int64        // where the present stretch began; its latest beginning
-	issued     int64        // instructions in it
-	busy       [Pipes]int64 // clocks of pipes that they take
-	ready      [3][]int64   // of registers, by class
+	from, last int64        // when the present stretch began; when its last instruction begins
+	issued     int64        // instructions in the stretch
+	busy       [Pipes]int64 // clocks for which they take each pipe
+	ready      [3][]int64   // when each register is ready, by class
 
-	first  int  // instruction of the stretch
-	again  int  // how often it was repeated
-	stores bool // it does
-	loops  bool // its last instruction may lead to the first, which would go on with it
+	first  int  // first instruction of the stretch
+	again  int  // how often the stretch was repeated
+	stores bool // the stretch stores
+	loops  bool // its last instruction may branch to the first, which would continue the stretch
 }
 
-// The loops that ptxas unrolls, four times: a few instructions without a branch among them and without stores,
-// which loads of the next time would have to pass. So it was seen to do with the kernels of this tree.
+// ptxas unrolls these loops four times: a few instructions without a branch among them and without stores,
+// which the next round's loads would have to pass. This was observed with this repository's kernels.
 const unrolled, unrolledInstructions = 4, 40
 
 func newTiming(k *Kernel) *timing {
@@ -88,9 +90,9 @@ func (t *timing) reset() {
 	t.after(0)
 }
 
-// pass lets an instruction pass.
+// pass accounts for an instruction.
 func (t *timing) pass(in *inst) {
-	if t.loops && in.at != t.first { // it went on instead
+	if t.loops && in.at != t.first { // it did not branch back
 		t.after(t.end())
 	}
 	t.loops = false
@@ -129,12 +131,12 @@ func (t *timing) pass(in *inst) {
 	}
 }
 
-// end is when what comes after the stretch can begin.
+// end is when instructions after the stretch can begin.
 func (t *timing) end() int64 {
 	return max(t.last, t.from+t.issued, t.from+slices.Max(t.busy[:])) + latencies[PipeControl]
 }
 
-// after begins a stretch.
+// after begins a new stretch.
 func (t *timing) after(at int64) {
 	t.from, t.last, t.issued, t.busy = at, at, 0, [Pipes]int64{}
 	t.first, t.again, t.stores, t.loops = -1, 0, false, false

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// alone runs a body and gives the clocks that a block of a warp takes by itself.
+// alone runs a body and returns the clocks that a block of one warp takes by itself.
 func alone(t *testing.T, body string) int64 {
 	t.Helper()
 	m := mustParse(t, entry(body))
@@ -18,7 +18,7 @@ func alone(t *testing.T, body string) int64 {
 	return c.Kernels["k"].Alone
 }
 
-// What waits for nothing goes on while what it does not read is on its way.
+// Independent instructions proceed while loads that they do not read are under way.
 func TestAlone(t *testing.T) {
 	load := func(to, at int) string { return fmt.Sprintf("ld.global.b32 %%r%d, [%%rd1+%d];\n", to, at) }
 	use := func(r int) string { return fmt.Sprintf("add.u32 %%r9, %%r9, %%r%d;\n", r) }
@@ -42,7 +42,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// Small loops take four times at once, as ptxas unrolls them, unless they store or are not to be.
+// Small loops run four rounds at once, as ptxas unrolls them, unless they store or must not be unrolled.
 func TestAloneOfLoops(t *testing.T) {
 	loop := func(pragma, rest string) int64 {
 		return alone(t, "mov.u32 %r9, 0;\nmov.u32 %r8, 0;\n$loop:\n"+pragma+"ld.global.b32 %r1, [%rd1];\nadd.u32 %r9, %r9, %r1;\n"+rest+
@@ -57,7 +57,7 @@ func TestAloneOfLoops(t *testing.T) {
 	}
 }
 
-// What ptxas makes of several instructions is counted as such.
+// An instruction is counted as the several that ptxas compiles it to.
 func TestExpansions(t *testing.T) {
 	for text, want := range map[string]takes{
 		"add.u32 %r1, %r2, %r3;":       {PipeInteger: 1},

@@ -10,15 +10,14 @@ import (
 	"github.com/snug-ml/snug/internal/offheap"
 )
 
-// Memory is a device's memory: allocations in a 64-bit address space with gaps between
-// them, the bounds of each known. Methods are safe for use by one goroutine while no
-// kernel runs.
+// Memory is a device's memory: allocations with known bounds in a 64-bit address space, with gaps between
+// them. Its methods may be called by one goroutine while no kernel runs.
 type Memory struct {
 	capacity, used int64
 	next           uint64
 	allocs         []*allocation // by address
 	loading        sync.Mutex
-	symbols        map[*symbol]uint64 // variables of modules that were loaded
+	symbols        map[*symbol]uint64 // variables of loaded modules
 	loaded         map[*Module]bool
 	shadow         bool
 	mapped         bool
@@ -29,15 +28,15 @@ type allocation struct {
 	base     uint64
 	mem      []byte
 	readOnly bool
-	valid    []byte // a byte each, where the memory has a shadow: 1 once written
+	valid    []byte // if the memory has a shadow, one per byte: 1 once it is written
 	shadow   *globalShadow
-	mapping  []byte // that mem is a part of, where the memory is mapped
+	mapping  []byte // the mapping that mem is part of, if the memory is mapped
 }
 
 // guard is the gap between allocations, in bytes.
 const guard = 1 << 16
 
-// NewMemory makes a device memory of that many bytes.
+// NewMemory makes a device memory of the given size.
 func NewMemory(bytes int64) *Memory {
 	return &Memory{capacity: bytes, next: deviceBase, symbols: map[*symbol]uint64{}, loaded: map[*Module]bool{}}
 }
@@ -67,11 +66,11 @@ func (m *Memory) Alloc(bytes int64) (uint64, error) {
 	return a.base, nil
 }
 
-// Map has allocations to come lie at their own addresses in main memory, where code in C
-// finds them. Those of several memories never meet there.
+// Map makes later allocations lie at their own addresses in main memory, where C code finds them. Those of
+// several memories never overlap there.
 func (m *Memory) Map() { m.mapped = true }
 
-// Free gives an allocation back. Its addresses are not used again.
+// Free frees an allocation. Its addresses are not used again.
 func (m *Memory) Free(addr uint64) error {
 	a := m.find(addr)
 	if a == nil || a.base != addr {
@@ -83,10 +82,10 @@ func (m *Memory) Free(addr uint64) error {
 	return offheap.Release(a.mapping)
 }
 
-// Used is the number of bytes that are allocated.
+// Used is the number of bytes allocated.
 func (m *Memory) Used() int64 { return m.used }
 
-// Bytes is the host's view of n bytes from an address on.
+// Bytes is the host's view of n bytes that begin at an address.
 func (m *Memory) Bytes(addr uint64, n int) ([]byte, error) {
 	a := m.find(addr)
 	if a == nil || n < 0 || addr-a.base+uint64(n) > uint64(len(a.mem)) {
@@ -96,9 +95,8 @@ func (m *Memory) Bytes(addr uint64, n int) ([]byte, error) {
 	return a.mem[o : o+uint64(n) : o+uint64(n)], nil
 }
 
-// Shadow makes the memory remember which bytes have been written, those of allocations
-// to come and those there are; a kernel's read of any other is an error then. What the
-// host writes it must report by Written.
+// Shadow makes the memory record which bytes have been written, in existing and later allocations; a kernel
+// that reads any other byte is then an error. The host must report what it writes with Written.
 func (m *Memory) Shadow() {
 	m.shadow = true
 	for _, a := range m.allocs {
@@ -108,7 +106,7 @@ func (m *Memory) Shadow() {
 	}
 }
 
-// Written marks bytes as written by the host, or, with no content, as undefined again.
+// Written marks bytes as written by the host or, if content is false, as undefined again.
 func (m *Memory) Written(addr uint64, n int, content bool) error {
 	a := m.find(addr)
 	if a == nil || n < 0 || addr-a.base+uint64(n) > uint64(len(a.mem)) {
@@ -128,7 +126,7 @@ func (m *Memory) Written(addr uint64, n int, content bool) error {
 	return nil
 }
 
-// find is the allocation that holds an address, or nil.
+// find returns the allocation that holds an address, or nil.
 func (m *Memory) find(addr uint64) *allocation {
 	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base > addr })
 	if i == 0 {
@@ -140,7 +138,7 @@ func (m *Memory) find(addr uint64) *allocation {
 	return nil
 }
 
-// describe says what is nearest to an address, for messages.
+// describe describes what is nearest to an address, for messages.
 func (m *Memory) describe(addr uint64) string {
 	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base > addr })
 	if i == 0 {
@@ -150,7 +148,7 @@ func (m *Memory) describe(addr uint64) string {
 	return fmt.Sprintf("the allocation at %#x has %d bytes and this is byte %d", a.base, len(a.mem), addr-a.base)
 }
 
-// load gives a module's variables their places, once.
+// load allocates a module's variables, once.
 func (m *Memory) load(mod *Module) error {
 	m.loading.Lock()
 	defer m.loading.Unlock()
@@ -174,7 +172,7 @@ func (m *Memory) load(mod *Module) error {
 	return nil
 }
 
-// Symbol loads a module's variables and returns the address and size of the one named.
+// Symbol loads a module's variables and returns the address and size of the named one.
 func (m *Memory) Symbol(mod *Module, name string) (addr uint64, bytes int, err error) {
 	if err := m.load(mod); err != nil {
 		return 0, 0, err

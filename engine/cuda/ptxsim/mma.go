@@ -11,15 +11,15 @@ var matrixOps = map[string]func(c *compiler) error{
 	"mma": (*compiler).mma, "ldmatrix": (*compiler).ldmatrix, "movmatrix": (*compiler).movmatrix,
 }
 
-// tile is an mma's operands as matrices.
+// tile holds an mma's operands as matrices.
 type tile struct {
 	a [16][16]float32 // row, k
 	b [16][8]float32  // k, column
 	c [16][8]float32  // row, column
 }
 
-// multiply adds the products of the first n values of k to c, one k after another: a
-// product is exact, each sum is rounded to float32.
+// multiply adds the products of the first n values of k to c, one k after another: products are exact, and
+// each sum is rounded to float32.
 func (t *tile) multiply(n int) {
 	for r := range t.c {
 		for col := range t.c[r] {
@@ -32,7 +32,7 @@ func (t *tile) multiply(n int) {
 	}
 }
 
-// mmaShape is what one instruction multiplies: k and the type of A and B.
+// mmaShape is what an instruction multiplies: k and the type of A and B.
 type mmaShape struct {
 	k int
 	t typ
@@ -119,8 +119,8 @@ func (c *compiler) mma() error {
 	return nil
 }
 
-// mmaFast runs an mma by a function that takes registers unconverted. Its result goes by way of
-// registers of its own where D shares some with the operands.
+// mmaFast runs an mma with a function that takes registers unconverted. The result goes through separate
+// registers if D shares some with the operands.
 func (c *compiler) mmaFast(fast func(regs *lanes32, f *fragment), regs [4][]ref) {
 	d := regs[0]
 	for i, r := range d {
@@ -172,7 +172,7 @@ func (t *tile) load16(w *warp, ra, rb []ref, ty typ) {
 	}
 }
 
-// loadTF32 ignores the 13 low bits.
+// loadTF32 loads A and B, ignoring the 13 low bits of each element.
 func (t *tile) loadTF32(w *warp, ra, rb []ref) {
 	for i, r := range ra {
 		for l, x := range &w.r[r.index] {
@@ -221,9 +221,9 @@ func (t *tile) storeD(w *warp, rd []ref) {
 	}
 }
 
-// ldmatrix loads 8x8 matrices of 16-bit elements. Lanes 8i to 8i+7 give the addresses
-// of matrix i's rows; lane l gets elements 2(l%4) and 2(l%4)+1 of row l/4, or of column
-// l/4 with .trans.
+// ldmatrix compiles ldmatrix, which loads 8x8 matrices of 16-bit elements. Lanes 8i to 8i+7 give the
+// addresses of matrix i's rows; lane l gets elements 2(l%4) and 2(l%4)+1 of row l/4, or of column l/4 with
+// .trans.
 func (c *compiler) ldmatrix() error {
 	if err := c.allow("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta"); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (c *compiler) ldmatrix() error {
 	if n < 4 {
 		rows = 1<<(8*n) - 1
 	}
-	everywhere := c.m.Target == "sm_75" // there every lane must hold a valid address
+	everywhere := c.m.Target == "sm_75" // every lane must hold a valid address there
 	c.in.control = converged
 	c.in.run = func(w *warp, _ uint32) {
 		w.addresses(&at)
@@ -323,7 +323,7 @@ func (w *warp) matrixColumns(d *lanes32, mem []byte, first int) {
 	}
 }
 
-// movmatrix transposes an 8x8 matrix of 16-bit elements across the warp.
+// movmatrix compiles movmatrix, which transposes an 8x8 matrix of 16-bit elements across the warp.
 func (c *compiler) movmatrix() error {
 	if c.op != "movmatrix.sync.aligned.m8n8.trans.b16" {
 		return c.errorf("only movmatrix.sync.aligned.m8n8.trans.b16 is modeled")

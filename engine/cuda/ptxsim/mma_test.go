@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// fragments is where each element of the matrices of an mma is: element of the fragment and lane,
-// by a source that is not ours (testdata/fragments.json names it).
+// fragments says where each element of an mma's matrices is: its element of the fragment and its lane, from
+// an independent source (named in testdata/fragments.json).
 type fragments struct {
 	Source string
 	Shapes map[string]struct {
@@ -35,7 +35,8 @@ func readFragments(t *testing.T) fragments {
 	return f
 }
 
-// matrixKernel loads fragments of na, nb and nc registers a lane, multiplies, and stores nc.
+// matrixKernel is a kernel that loads fragments of na, nb and nc registers per lane, multiplies, and stores
+// nc.
 func matrixKernel(op string, na, nb, nc int) string {
 	var b strings.Builder
 	list := func(prefix string, n int) string {
@@ -63,8 +64,8 @@ func matrixKernel(op string, na, nb, nc int) string {
 	return b.String() + "}"
 }
 
-// TestMMALayout multiplies small whole numbers, which all formats hold exactly, placed
-// by the tables of the second source.
+// TestMMALayout multiplies small whole numbers, which all formats hold exactly, placed by the independent
+// source's tables.
 func TestMMALayout(t *testing.T) {
 	tables := readFragments(t)
 	r := rand.New(rand.NewPCG(7, 8))
@@ -123,7 +124,7 @@ func TestMMALayout(t *testing.T) {
 	}
 }
 
-// multiplyFragments runs a matrixKernel with the processor's own functions or without.
+// multiplyFragments runs a matrixKernel with or without the processor's own functions.
 func multiplyFragments(t *testing.T, text string, in []byte, fast bool) []byte {
 	t.Helper()
 	if !fast {
@@ -155,7 +156,7 @@ func TestMMABits(t *testing.T) {
 			in := make([]byte, 32*64)
 			for i := 0; i < len(in); i += 4 {
 				v := r.Uint32()
-				if round > 1 { // no exponents at the ends, so that few results are NaN
+				if round > 1 { // no exponents at the ends of the range, so that few results are NaN
 					v = v&0x8fff8fff | 0x30003000
 				}
 				binary.LittleEndian.PutUint32(in[i:], v)
@@ -203,7 +204,7 @@ func TestLaneBits(t *testing.T) {
 	}
 }
 
-// TestMMAOverlap has the result in registers of the operands.
+// TestMMAOverlap puts the result into registers of the operands.
 func TestMMAOverlap(t *testing.T) {
 	text := matrixKernel("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 2, 1, 4)
 	in := make([]byte, 32*64)
@@ -218,8 +219,8 @@ func TestMMAOverlap(t *testing.T) {
 	}
 }
 
-// TestMMATensor4 is m16n8k4, which the second source lacks: it is m16n8k8 with half of
-// the columns zero.
+// TestMMATensor4 tests m16n8k4, which the independent source lacks: it is m16n8k8 with half of the columns
+// zero.
 func TestMMATensor4(t *testing.T) {
 	in := make([]byte, 32*64)
 	for l := range 32 {
@@ -243,13 +244,13 @@ func TestMMATensor4(t *testing.T) {
 	}
 }
 
-// TestLdmatrix loads matrices whose element in row r and column c is 100 i + 10 r + c and checks
-// the fragments against the layout that mma takes: ldmatrix is made for it.
+// TestLdmatrix loads matrices whose element in row r and column c is 100 i + 10 r + c and checks the
+// fragments against the layout that mma takes, for which ldmatrix is made.
 func TestLdmatrix(t *testing.T) {
 	for n := range map[int]bool{1: true, 2: true, 4: true} {
 		for _, trans := range []string{"", ".trans"} {
 			regs := []string{"%r10", "%r11", "%r12", "%r13"}[:n]
-			// Rows are 16 bytes apart; each lane writes the row that it gives the address of.
+			// Rows are 16 bytes apart; each lane writes the row whose address it gives.
 			text := `.shared .align 16 .b8 buf[512];
 			mov.u32 %r1, buf; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2;
 			shr.u32 %r3, %r0, 3; mul.lo.u32 %r3, %r3, 100; and.b32 %r4, %r0, 7; mad.lo.u32 %r3, %r4, 10, %r3;

@@ -9,20 +9,20 @@ import (
 	"sync"
 )
 
-// Limits that keep the memory a text can ask for in proportion to what a card has.
+// These limits keep the memory that a text can ask for in proportion to what a card has.
 const (
 	maxText      = 64 << 20 // bytes of text
 	maxRegisters = 1 << 20  // in one .reg range
-	maxCode      = 1 << 20  // instructions of a module, calls inlined
+	maxCode      = 1 << 20  // instructions of a module, with calls inlined
 	maxVariable  = 1 << 28  // bytes of all .global and .const variables
 	maxLocal     = 512 << 10
-	maxShared    = 227 << 10 // dynamic and static, the most any supported card gives
-	maxStatic    = 48 << 10  // static, as ptxas has it
+	maxShared    = 227 << 10 // dynamic and static, the most that any supported card offers
+	maxStatic    = 48 << 10  // static, the limit of ptxas
 	maxParams    = 4352
-	maxDepth     = 64 // scopes and calls within each other
+	maxDepth     = 64 // nested scopes and calls
 )
 
-// Module is the parsed text of one PTX file, every kernel compiled for interpretation.
+// Module is a parsed PTX file, with every kernel compiled for interpretation.
 type Module struct {
 	Version, Target string
 
@@ -32,33 +32,33 @@ type Module struct {
 	vars     []*symbol
 	varBytes uint64
 	files    map[int]string
-	code     int // instructions of all kernels
+	code     int // number of instructions of all kernels
 }
 
-// Kernel returns the entry of that name, or nil.
+// Kernel returns the entry with a name, or nil.
 func (m *Module) Kernel(name string) *Kernel { return m.kernels[name] }
 
-// Kernels lists the names of all entries in order.
+// Kernels lists the names of all entries, sorted.
 func (m *Module) Kernels() []string { return slices.Sorted(maps.Keys(m.kernels)) }
 
-// Param is the place of one parameter in a kernel's parameter block.
+// Param is the place of a parameter in a kernel's parameter block.
 type Param struct {
 	Name                string
 	Offset, Size, Align int
 }
 
-// Kernel is an entry, ready to be launched.
+// Kernel is an entry that is ready to be launched.
 type Kernel struct {
 	Name         string
 	Params       []Param
 	ParamBytes   int       // size of the parameter block
 	StaticShared int       // bytes of shared memory before the dynamic part
-	MaxThreads   int       // from .maxntid or .reqntid; 0 where the text gives none
+	MaxThreads   int       // from .maxntid or .reqntid; 0 if the text gives none
 	Required     [3]uint32 // .reqntid, or zeros
 
 	module *Module
 	code   []inst
-	blocks sync.Pool // of *block, left by launches
+	blocks sync.Pool // of *block, left by earlier launches
 	program
 }
 
@@ -78,9 +78,9 @@ type symbol struct {
 	size    uint64
 	align   uint64
 	dynamic bool   // extern .shared
-	offset  uint64 // formal parameter of an entry
+	offset  uint64 // offset of an entry's formal parameter
 	init    []byte
-	defined bool // an undefined value on purpose: "implicit-def"
+	defined bool // undefined on purpose: "implicit-def"
 }
 
 type regRange struct {
@@ -93,15 +93,14 @@ type scope struct {
 	syms   map[string]*symbol
 	ranges map[string]regRange
 	labels map[string]int      // index into function.body
-	tables map[string][]string // labels that a .branchtargets names
+	tables map[string][]string // the labels in a .branchtargets
 }
 
 func newScope(up *scope) *scope {
 	return &scope{up: up, syms: map[string]*symbol{}, ranges: map[string]regRange{}, labels: map[string]int{}}
 }
 
-// find looks a name up from the innermost scope outwards; registers of a range are created when
-// they are first used.
+// find looks up a name from the innermost scope outwards; a range's registers are created on first use.
 func (s *scope) find(name string) *symbol {
 	for ; s != nil; s = s.up {
 		if x := s.syms[name]; x != nil {
@@ -150,14 +149,14 @@ type statement struct {
 	text  string
 	line  int // of the PTX
 	file  int
-	row   int    // of the source; 0 where unknown
-	note  string // clang's comment next to .loc
+	row   int    // line of the source; 0 if unknown
+	note  string // clang's comment after .loc
 	scope *scope
-	// rolled says that the loop which begins here is not to be unrolled.
+	// rolled says that the loop which begins here must not be unrolled.
 	rolled bool
 }
 
-// parser walks over the text.
+// parser is a position in the text.
 type parser struct {
 	m     *Module
 	text  string
@@ -168,12 +167,12 @@ type parser struct {
 	file  int
 	row   int
 	note  string
-	// rolled is for the next statement.
+	// rolled applies to the next statement.
 	rolled bool
 }
 
-// Parse reads a PTX module and compiles its kernels. It refuses whatever it does not
-// know, quoting the line.
+// Parse parses a PTX module and compiles its kernels. It returns an error for whatever it does not know,
+// quoting the line.
 func Parse(text string) (*Module, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("ptx: %d bytes of text, at most %d are taken", len(text), maxText)
@@ -203,7 +202,7 @@ func (p *parser) errorf(line int, format string, a ...any) error {
 	return fmt.Errorf("ptx line %d: %s", line, fmt.Sprintf(format, a...))
 }
 
-// space skips white space and comments.
+// blank skips white space and comments.
 func (p *parser) blank() {
 	for p.pos < len(p.text) {
 		switch c := p.text[p.pos]; {
@@ -230,8 +229,8 @@ func (p *parser) blank() {
 	}
 }
 
-// comment skips one to the end of its line; clang's note of a register left undefined on purpose is
-// kept.
+// comment skips a comment to the end of its line, but records clang's note of a register left undefined on
+// purpose.
 func (p *parser) comment() {
 	s := p.restOfLine()
 	if name, ok := strings.CutPrefix(strings.TrimSpace(s[2:]), "implicit-def: "); ok && p.fn != nil {
@@ -241,7 +240,7 @@ func (p *parser) comment() {
 	}
 }
 
-// restOfLine takes the text up to the end of the line, which stays.
+// restOfLine takes the text up to the end of the line, which is left.
 func (p *parser) restOfLine() string {
 	s := p.text[p.pos:]
 	if i := strings.IndexByte(s, '\n'); i >= 0 {
@@ -251,7 +250,7 @@ func (p *parser) restOfLine() string {
 	return s
 }
 
-// until takes the text up to one of the characters, comments removed, and leaves that character.
+// until takes the text up to one of the characters in stop, without comments, and leaves that character.
 func (p *parser) until(stop string) (string, error) {
 	var b strings.Builder
 	start := p.line
@@ -341,7 +340,7 @@ func (p *parser) module() error {
 	}
 }
 
-// header reads a directive that ends with its line.
+// header parses a directive that ends with its line.
 func (p *parser) header(s string, line int) error {
 	note := ""
 	if i := strings.Index(s, "//"); i >= 0 {
@@ -403,8 +402,7 @@ func (p *parser) section() error {
 	return nil
 }
 
-// function reads an entry or a function from its header on, which the caller has taken
-// up to "{" or ";".
+// function parses an entry or a function, given its header, which the caller has taken up to "{" or ";".
 func (p *parser) function(s string, line int) error {
 	f := &function{line: line}
 	key := ".func"
@@ -459,7 +457,7 @@ func (p *parser) function(s string, line int) error {
 	return p.body()
 }
 
-// formals reads a list of parameters in parentheses and returns what follows it.
+// formals parses a list of parameters in parentheses and returns what follows it.
 func (p *parser) formals(s string, sc *scope, line int) (list []*symbol, rest string, err error) {
 	end := strings.IndexByte(s, ')')
 	if end < 0 {
@@ -479,7 +477,7 @@ func (p *parser) formals(s string, sc *scope, line int) (list []*symbol, rest st
 	return list, strings.TrimSpace(s[end+1:]), nil
 }
 
-// layout gives an entry's parameters their offsets.
+// layout assigns offsets to an entry's parameters.
 func (f *function) layout() error {
 	var at uint64
 	for _, x := range f.args {
@@ -496,7 +494,7 @@ func (f *function) layout() error {
 	return nil
 }
 
-// bounds reads what is between a header and a body.
+// bounds parses what is between a header and a body.
 func (f *function) bounds(s string) error {
 	for s != "" {
 		w := word(s)
@@ -534,7 +532,7 @@ func (f *function) bounds(s string) error {
 	return nil
 }
 
-// declare reads one declaration of a register, parameter or variable: ".param .align 8 .b8 name[96]".
+// declare parses the declaration of one register, parameter or variable: ".param .align 8 .b8 name[96]".
 func declare(s string) (*symbol, error) {
 	x := &symbol{kind: symVariable, align: 0}
 	elements := uint64(1)
@@ -564,7 +562,7 @@ func declare(s string) (*symbol, error) {
 			elements = 4
 		case d[0] == '.':
 			if sp, ok := spaceNames[d[1:]]; ok {
-				if x.space == generic { // .ptr is followed by the space pointed to
+				if x.space == generic { // .ptr is followed by the space that is pointed to
 					x.space = sp
 				}
 				break
@@ -598,7 +596,7 @@ func declare(s string) (*symbol, error) {
 		return nil, fmt.Errorf("%s: a name or a type is missing", s)
 	}
 	if strings.Contains(s, ".ptr") {
-		x.align = 0 // what follows .ptr is about the memory pointed to
+		x.align = 0 // what follows .ptr describes the memory that is pointed to
 	}
 	natural := uint64(max(x.typ.size(), 1))
 	x.size = elements * natural
@@ -611,7 +609,7 @@ func declare(s string) (*symbol, error) {
 	return x, nil
 }
 
-// variables reads declarations at module scope or within a body, with an initial value after "=".
+// variables parses declarations at module scope or in a body, with an initial value after "=".
 func (p *parser) variables(s string, line int) error {
 	if s == "" {
 		if p.peek() == ';' {
@@ -696,7 +694,7 @@ func (p *parser) place(x *symbol, init string) error {
 	return x.initialize(init)
 }
 
-// initialize reads "{1, 2, 3}", nested or not, or a single value.
+// initialize parses "{1, 2, 3}", nested or not, or a single value.
 func (x *symbol) initialize(s string) error {
 	n := uint64(x.typ.size())
 	for _, v := range strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune("{}, \t\r\n", r) }) {
@@ -714,7 +712,7 @@ func (x *symbol) initialize(s string) error {
 	return nil
 }
 
-// registers reads ".reg .b32 %r<10>, %x;".
+// registers parses ".reg .b32 %r<10>, %x;".
 func (p *parser) registers(s string, line int) error {
 	f := strings.Fields(s)
 	if len(f) < 3 || f[0] != ".reg" {
@@ -741,7 +739,7 @@ func (p *parser) registers(s string, line int) error {
 	return nil
 }
 
-// body reads statements up to the brace that closes the function.
+// body parses statements up to the brace that closes the function.
 func (p *parser) body() error {
 	label := "" // the last one
 	for depth := 1; ; {
@@ -818,7 +816,7 @@ func (p *parser) body() error {
 	}
 }
 
-// branchTargets reads the labels of a table, which has a label itself.
+// branchTargets parses the labels of a table, which itself has a label.
 func (p *parser) branchTargets(label string, line int) error {
 	s, err := p.until(";")
 	if err != nil {
@@ -835,7 +833,7 @@ func (p *parser) branchTargets(label string, line int) error {
 	return nil
 }
 
-// split cuts a list at its commas, those in braces, brackets and parentheses excepted.
+// split splits a list at its commas, except those in braces, brackets and parentheses.
 func split(s string) []string {
 	var out []string
 	depth, from := 0, 0

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// header begins every text of the tests.
+// header begins every text in the tests.
 const header = ".version 7.0\n.target sm_80\n.address_size 64\n"
 
-// entry is a kernel named k with two buffers, %in and %out, whose addresses plus 8 bytes a thread are in %rd0 and %rd1.
-// %r0 is the thread's index.
+// entry is a kernel named k with two buffers, in and out. Their addresses plus 8 bytes per thread are in %rd0
+// and %rd1, and the thread's index is in %r0.
 func entry(body string) string {
 	return header + `.visible .entry k(.param .u64 in, .param .u64 out)
 {
@@ -39,7 +39,7 @@ func mustParse(t testing.TB, text string) *Module {
 	return m
 }
 
-// simulate runs entry(body) with one value of in a thread and returns what the threads leave in out.
+// simulate runs entry(body) with one value of in per thread and returns what the threads leave in out.
 func simulate(t testing.TB, body string, in []uint64, o Options) ([]uint64, error) {
 	t.Helper()
 	m := mustParse(t, entry(body))
@@ -78,7 +78,7 @@ func bytesOf(t testing.TB, mem *Memory, addr uint64, n int) []byte {
 	return b
 }
 
-// args lays parameters out: uint64, uint32, int32 and float32 have their natural alignment.
+// args packs parameters: uint64, uint32, int32 and float32 have their natural alignment.
 func args(list ...any) []byte {
 	var b []byte
 	for _, v := range list {
@@ -91,7 +91,7 @@ func args(list ...any) []byte {
 	return b
 }
 
-// wantError runs a body on threads and wants an error with all the texts in it.
+// wantError runs a body on a number of threads and checks for an error that contains all the texts.
 func wantError(t *testing.T, body string, threads int, texts ...string) {
 	t.Helper()
 	_, err := simulate(t, body, make([]uint64, threads), Options{Checks: CheckAll})

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// assemblers are the ptxas programs at hand: those that SNUG_PTXAS lists, or the one in PATH.
+// assemblers are the available ptxas programs: those that SNUG_PTXAS lists, or the one in PATH.
 var assemblers = sync.OnceValue(func() []string {
 	if list := os.Getenv("SNUG_PTXAS"); list != "" {
 		return filepath.SplitList(list)
@@ -21,10 +21,10 @@ var assemblers = sync.OnceValue(func() []string {
 	return nil
 })
 
-// corpus is what the tests of this run have parsed.
+// corpus holds the texts that this run's tests have parsed.
 var corpus = map[string]bool{}
 
-// TestMain has every text that the tests parsed assembled at the end, where there is a ptxas.
+// TestMain assembles every text that the tests parsed, at the end, if there is a ptxas.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 && !assembleCorpus() {
@@ -45,7 +45,7 @@ func assembleCorpus() bool {
 	ok := true
 	for _, program := range assemblers() {
 		for text := range corpus {
-			// Some instructions are newer than PTX 7.0 and sm_80, which the texts name.
+			// Some instructions are newer than PTX 7.0 and sm_80, which the texts declare.
 			newer := strings.Replace(strings.Replace(text, ".version 7.0", ".version 8.0", 1), ".target sm_80", ".target sm_90", 1)
 			file := filepath.Join(dir, "t.ptx")
 			if err := os.WriteFile(file, []byte(newer), 0o600); err != nil {

@@ -3,7 +3,7 @@ package ptxsim
 // carryFlag is the name under which a kernel's carry flag is kept; no text can have it.
 const carryFlag = "carry flag"
 
-// specialRegisters and their types. Clocks are read by mov alone.
+// specialRegisters are the special registers and their types. Clocks are read only by mov.
 var specialRegisters = map[string]typ{
 	"%tid.x": tU32, "%tid.y": tU32, "%tid.z": tU32, "%ntid.x": tU32, "%ntid.y": tU32, "%ntid.z": tU32,
 	"%ctaid.x": tU32, "%ctaid.y": tU32, "%ctaid.z": tU32, "%nctaid.x": tU32, "%nctaid.y": tU32, "%nctaid.z": tU32,

@@ -66,7 +66,7 @@ func (t typ) float() bool { return t >= tF16 }
 
 func (t typ) integer() bool { return t >= tU8 && t <= tS64 }
 
-// scalar says whether variables and registers can have the type.
+// scalar reports whether variables and registers can have the type.
 func (t typ) scalar() bool { return t != tNone && t != tTF32 && t != tBF16x2 && t != tBF16 }
 
 // space is a PTX state space.
@@ -89,7 +89,7 @@ func (s space) String() string {
 	return [...]string{"generic", "global", "shared", "local", "param", "const"}[s]
 }
 
-// Windows of the generic address space. Device memory is above all of them; an address below the
+// These windows divide the generic address space. Device memory is above all of them; an address below the
 // first is in none.
 const (
 	sharedWindow = 0x1_0000_0000

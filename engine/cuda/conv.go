@@ -140,8 +140,8 @@ func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
 	}
 }
 
-// phase is what the rows (or columns) r, r+stride, ... of a picture see: the taps first, first+step, .... For
-// row r+stride*a, the u-th of these taps reads row a+offset-u*dilation of the result.
+// phase is what the rows (or columns) r, r+stride, ... of a picture see: the taps first, first+step and so on.
+// For row r+stride*a, the u-th of these taps reads row a+offset-u*dilation of the result.
 type phase struct{ extent, first, step, taps, offset, dilation int }
 
 // phases are those of dimension d, for extents n of the picture and k of the kernel.

@@ -294,7 +294,7 @@ func (k *loop) text(target int) (string, error) {
 }
 
 // coordinates computes the position of the thread's first element along each dimension, the last in units of
-// the width, in the emitter's words 0, 1, .... It returns the number of the thread's chunk.
+// the width, in the emitter's words 0, 1 and so on. It returns the number of the thread's chunk.
 func (k *loop) coordinates(e *emitter) (chunk string) {
 	block, thread := e.fresh(), e.fresh()
 	chunk = e.fresh()
@@ -343,7 +343,7 @@ func (k *loop) address(e *emitter, param int, o strided) string {
 	return at
 }
 
-// kernel completes the text so far to a kernel, from its parameters on: n addresses p0, p1, ....
+// kernel completes the text so far to a kernel, from its parameters on: n addresses p0, p1, ...
 func (e *emitter) kernel(n, threads int) string {
 	params := make([]string, n)
 	for i := range params {

@@ -179,7 +179,7 @@ func (w *warp) resolveLocal(m uint32, n int) ([]byte, uint32) {
 	return w.b.local, m
 }
 
-// These hints change nothing that is modeled.
+// cacheHints change nothing that is modeled.
 var cacheHints = []string{"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc",
 	"L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
 	"L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}

@@ -71,8 +71,9 @@ type timing struct {
 	loops  bool // its last instruction may branch to the first, which would continue the stretch
 }
 
-// ptxas unrolls these loops four times: a few instructions without a branch among them and without stores,
-// which the next round's loads would have to pass. This was observed with this repository's kernels.
+// unrolled is how often ptxas unrolls small loops: those of fewer than unrolledInstructions, without a branch
+// among them and without stores, which the next round's loads would have to pass. This was observed with this
+// repository's kernels.
 const unrolled, unrolledInstructions = 4, 40
 
 func newTiming(k *Kernel) *timing {

@@ -53,17 +53,22 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	t.Logf("SNUG_SOAK_SEED=%d", seed)
-	s := &soak{t: t, rng: rand.New(rand.NewPCG(seed, 0)), work: undisturbed(t, soakSettings...), done: map[string]int{}}
-	if v := start(t, s.work, "whole-shared", append(slices.Clone(soakSettings), "--nproc", "1")...); v.wait() != exitDone {
-		t.Fatalf("the undisturbed run of --nproc 1 ended with code %d:\n%s", v.code, v.output())
+	s := &soak{t: t, rng: rand.New(rand.NewPCG(seed, 0)), work: t.TempDir(), done: map[string]int{}}
+	if err := tiny(s.work); err != nil {
+		t.Fatal(err)
 	}
-	s.want = map[bool][]string{false: metricLines(t, s.path("whole")), true: metricLines(t, s.path("whole-shared"))}
+	kinds := soakKinds(t)
+	for _, s.kind = range kinds {
+		s.run([]int{exitDone}, append([]string{"train", "--out", s.kind.whole}, s.kind.settings(s)...)...)
+	}
 	s.mounts = exec.Command("unshare", "-rm", "sh", "-c", "mount -t tmpfs tmpfs "+t.TempDir()).Run() == nil
 	if !s.mounts {
 		t.Log("file systems cannot be mounted here: no disk is filled")
 	}
 	until := time.Now().Add(length)
 	for life := 0; time.Now().Before(until) && !t.Failed(); life++ {
+		s.kind = kinds[s.rng.IntN(len(kinds))]
+		s.done["life of "+s.kind.whole]++
 		s.life(fmt.Sprintf("run-%d", life), until)
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.done)) {
@@ -76,10 +81,32 @@ type soak struct {
 	t      *testing.T
 	rng    *rand.Rand
 	work   string
-	want   map[bool][]string // metrics of the undisturbed runs, by whether processes share it
-	shared bool              // the life's run is shared by processes
+	kind   *soakKind // of the run that is disturbed
 	mounts bool
 	done   map[string]int // number of actions by name
+}
+
+// soakKind is a kind of run.
+type soakKind struct {
+	whole    string                 // folder of the undisturbed run
+	settings func(s *soak) []string // flags of train besides --out and --resume
+	runs     []string               // folders of its runs below its own: those of its phases, or itself
+}
+
+// soakKinds returns a run of one process, one of one or two processes each time, whose number changes no bit, and one
+// in phases.
+func soakKinds(t *testing.T) []*soakKind {
+	alone := append([]string{"--config", "tiny.yaml"}, soakSettings...)
+	dynamo := everySystem(t)["dynamo"]
+	phased := append([]string{"--config", dynamo.config}, strings.Fields(`--training.save_steps 1 --training.eval_steps 7 --training.log_steps 1 --checkpoint.keep_last 2
+		--phases.encoder_steps 20 --phases.router_steps 20 --phases.joint_steps 10 --tasks.sentiment.steps 15 --tasks.translation.steps 15`)...)
+	return []*soakKind{
+		{"whole", func(*soak) []string { return slices.Clone(alone) }, []string{"."}},
+		{"whole-shared", func(s *soak) []string {
+			return append(slices.Clone(alone), "--nproc", strconv.Itoa(1+s.rng.IntN(2)))
+		}, []string{"."}},
+		{"whole-phased", func(*soak) []string { return slices.Clone(phased) }, dynamo.phases},
+	}
 }
 
 // action disturbs the run in dir. over means that the run has ended or is gone.
@@ -87,32 +114,31 @@ type action struct {
 	name   string
 	weight int
 	do     func(s *soak, dir string) (over bool)
+	single bool // only for a run that is not in phases
 }
 
 var soakActions = []action{
-	{"kill -9", 6, (*soak).kill},
-	{"SIGTERM", 4, (*soak).terminate},
-	{"SIGSTOP, a second process, SIGCONT", 2, (*soak).freeze},
-	{"refused resume", 3, (*soak).refusedResume},
-	{"damage to the newest checkpoint", 2, (*soak).damage},
-	{"folder moved away and another put in its place", 2, (*soak).replace},
-	{"folder removed", 1, (*soak).remove},
-	{"full disk", 1, (*soak).fillDisk},
-	{"push and pull", 2, (*soak).far},
-	{"hostile numbers", 3, (*soak).hostileNumbers},
-	{"hostile files", 3, (*soak).hostileFiles},
-	{"to the end", 2, (*soak).finish},
+	{"kill -9", 6, (*soak).kill, false},
+	{"SIGTERM", 4, (*soak).terminate, false},
+	{"SIGSTOP, a second process, SIGCONT", 2, (*soak).freeze, false},
+	{"refused resume", 3, (*soak).refusedResume, true},
+	{"damage to the newest checkpoint", 2, (*soak).damage, true},
+	{"folder moved away and another put in its place", 2, (*soak).replace, true},
+	{"folder removed", 1, (*soak).remove, false},
+	{"full disk", 1, (*soak).fillDisk, true},
+	{"push and pull", 2, (*soak).far, true},
+	{"hostile numbers", 3, (*soak).hostileNumbers, false},
+	{"hostile files", 3, (*soak).hostileFiles, false},
+	{"to the end", 2, (*soak).finish, false},
 }
 
 // life disturbs one run until it has ended.
 func (s *soak) life(dir string, until time.Time) {
 	defer func() { _ = os.RemoveAll(filepath.Join(s.work, dir)) }() // the test's folder is removed in any case
+	actions := slices.DeleteFunc(slices.Clone(soakActions), func(a action) bool { return a.single && len(s.kind.runs) > 1 })
 	total := 0
-	for _, a := range soakActions {
+	for _, a := range actions {
 		total += a.weight
-	}
-	if s.shared = s.rng.IntN(3) == 0; s.shared {
-		s.done["a run shared by processes"]++
 	}
 	for !s.t.Failed() {
 		if time.Now().After(until) {
@@ -120,8 +146,7 @@ func (s *soak) life(dir string, until time.Time) {
 			return
 		}
 		n := s.rng.IntN(total)
-		i := slices.IndexFunc(soakActions, func(a action) bool { n -= a.weight; return n < 0 })
-		a := soakActions[i]
+		a := actions[slices.IndexFunc(actions, func(a action) bool { n -= a.weight; return n < 0 })]
 		s.done[a.name]++
 		over := a.do(s, dir)
 		s.nobodyLeft(a.name)
@@ -138,17 +163,9 @@ func (s *soak) path(parts ...string) string {
 	return filepath.Join(append([]string{s.work}, parts...)...)
 }
 
-// settings returns the settings of a life's run. A shared run gets one or two processes each time.
-func (s *soak) settings() []string {
-	if !s.shared {
-		return slices.Clone(soakSettings)
-	}
-	return append(slices.Clone(soakSettings), "--nproc", strconv.Itoa(1+s.rng.IntN(2)))
-}
-
 // start resumes the run in dir, with extra flags.
 func (s *soak) start(dir string, flags ...string) *victim {
-	v := start(s.t, s.work, dir, append(s.settings(), flags...)...)
+	v := launch(s.t, s.work, "snug", slices.Concat([]string{"train", "--resume", "--out", dir}, s.kind.settings(s), flags)...)
 	s.watch(v)
 	return v
 }
@@ -232,14 +249,22 @@ func (s *soak) finish(dir string) bool {
 	return true
 }
 
+// nothingLost checks that what a process reported as saved is there. The checkpoints of phases that are done are not
+// kept; the end of such a run shows the same.
+func (s *soak) nothingLost(dir string, v *victim) {
+	s.t.Helper()
+	if len(s.kind.runs) == 1 {
+		nothingLost(s.t, s.path(dir), v.saved())
+	}
+}
+
 func (s *soak) same(dir string) {
 	s.t.Helper()
-	whole := "whole"
-	if s.shared {
-		whole = "whole-shared"
+	for _, run := range s.kind.runs {
+		whole, got := s.path(s.kind.whole, run), s.path(dir, run)
+		sameLines(s.t, got, metricLines(s.t, got), metricLines(s.t, whole))
+		sameBits(s.t, whole, got)
 	}
-	sameLines(s.t, dir, metricLines(s.t, s.path(dir)), s.want[s.shared])
-	sameBits(s.t, s.path(whole), s.path(dir))
 }
 
 // kill kills the process, or one of those that it has started.
@@ -253,7 +278,7 @@ func (s *soak) kill(dir string) bool {
 		s.same(dir)
 		return true
 	}
-	nothingLost(s.t, s.path(dir), v.saved())
+	s.nothingLost(dir, v)
 	return false
 }
 
@@ -269,7 +294,7 @@ func (s *soak) terminate(dir string) bool {
 		s.same(dir)
 		return true
 	}
-	nothingLost(s.t, s.path(dir), v.saved())
+	s.nothingLost(dir, v)
 	return false
 }
 
@@ -427,13 +452,13 @@ func (s *soak) fillDisk(dir string) bool {
 	if !s.mounts || len(s.checkpoints(dir)) == 0 {
 		return false
 	}
-	args := strings.Join(s.settings(), " ")
+	args := strings.Join(s.kind.settings(s), " ")
 	script := fmt.Sprintf(`mkdir -p disk && mount -t tmpfs -o size=64m tmpfs disk && cp -r %[1]s disk/run || exit 90
 		mount -o remount,size=$(($(du -sk disk | cut -f1) + %[2]d))k disk || exit 91
-		snug train --config tiny.yaml --resume --out disk/run %[3]s; first=$?
+		snug train --resume --out disk/run %[3]s; first=$?
 		[ $first = 0 ] || [ $first = 1 ] || exit 92
 		mount -o remount,size=64m disk || exit 93
-		snug train --config tiny.yaml --resume --out disk/run %[3]s || exit 94
+		snug train --resume --out disk/run %[3]s || exit 94
 		rm -rf %[1]s && cp -r disk/run %[1]s`, dir, s.rng.IntN(1500), args)
 	v := launch(s.t, s.work, "unshare", "-rm", "sh", "-c", script)
 	s.watch(v)

@@ -60,12 +60,17 @@ func (p *Planner) choices(from Offload) (list []Offload) {
 // auto returns the fastest plan that fits: the one with the least recomputation and everything on the card
 // or, if the planner may decide that, one that uses main memory.
 func (p *Planner) auto(s Settings) (*planned, error) {
-	best, err := p.recomputed(s)
+	best, err := p.recomputed(s, nil)
 	if err != nil || !p.AutoOffload || best.report.Fits && best.report.Run.Settings.Recompute == pass.RecomputeNone {
 		return best, err
 	}
 	for _, s.Offload = range p.choices(s.Offload) {
-		d, err := p.recomputed(s)
+		if lost, err := p.beaten(s, best); err != nil {
+			return nil, err
+		} else if lost {
+			continue
+		}
+		d, err := p.recomputed(s, best)
 		if err != nil {
 			return nil, err
 		}
@@ -88,16 +93,41 @@ func (d *planned) or(e *planned) *planned {
 	return d
 }
 
+// beats reports whether d fits and takes an update of no more than the given seconds. d may be nil.
+func (d *planned) beats(seconds float64) bool {
+	return d != nil && d.report.Fits && d.report.Time.Update <= seconds
+}
+
+// beaten reports whether nothing that s may turn into is faster than best: neither recomputation nor activations
+// in main memory make an update faster.
+func (p *Planner) beaten(s Settings, best *planned) (bool, error) {
+	if best == nil || !best.report.Fits {
+		return false, nil
+	}
+	if s.Recompute == pass.RecomputeAuto {
+		s.Recompute = pass.RecomputeNone
+	}
+	s.Offload &^= OffloadActivations
+	d, err := p.plan(s)
+	return err == nil && best.beats(d.report.Time.Update), err
+}
+
 // little is the share of an update that may be spent waiting for copies before more recomputation is tried
 // instead.
 const little = 0.005
 
 // recomputedAway returns the fastest plan that fits of all recipes with activations in main memory. More
-// recomputation needs fewer of them there.
-func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
+// recomputation needs fewer of them there. It does not search for plans that are slower than rival, if that fits.
+func (p *Planner) recomputedAway(s Settings, rival *planned) (best *planned, err error) {
+	fastest := rival
 	for r := pass.RecomputeNone; r <= pass.RecomputeFull; r++ {
 		s.Recompute = r
-		d, err := p.plan(s)
+		if lost, err := p.beaten(s, fastest); err != nil {
+			return nil, err
+		} else if lost && best != nil {
+			continue
+		}
+		d, err := p.away(s, fastest)
 		if err != nil {
 			return nil, err
 		}
@@ -108,11 +138,15 @@ func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
 			best = d
 		}
 		best = best.or(d)
+		if fastest == nil {
+			fastest = best
+		}
+		fastest = fastest.or(best)
 		if t := best.report.Time; best.report.Fits && t.Exposed < little*t.Update {
 			break // recomputing even more is slower
 		}
 	}
-	if s.Recompute = pass.RecomputeSlices; !best.report.Fits && s.MicroBatch > 1 {
+	if s.Recompute = pass.RecomputeSlices; !fastest.report.Fits && s.MicroBatch > 1 {
 		d, err := p.plan(s)
 		if err != nil {
 			return nil, err
@@ -122,8 +156,9 @@ func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
 	return best, nil
 }
 
-// away keeps as few activations in main memory as make the program fit, or none if it fits without.
-func (p *Planner) away(s Settings) (*planned, error) {
+// away keeps as few activations in main memory as make the program fit, or none if it fits without. It gives up,
+// with a plan that does not fit, once that is slower than rival and rival fits.
+func (p *Planner) away(s Settings, rival *planned) (*planned, error) {
 	here := s
 	here.Offload &^= OffloadActivations
 	d, err := p.plan(here)
@@ -141,8 +176,8 @@ func (p *Planner) away(s Settings) (*planned, error) {
 			break
 		}
 		last := d.report.Total
-		if d, err = p.plan(s); err != nil || d.report.onDevice() || d.report.Total == last {
-			return d, err
+		if d, err = p.plan(s); err != nil || d.report.onDevice() || d.report.Total == last || rival.beats(d.report.Time.Update) {
+			return d, err // further activations there take further time
 		}
 		// Packing needs more than the sum of what is live, by an amount that changes with each schedule.
 		s.Budget -= max(d.report.Total-d.report.Capacity, room/32)

@@ -120,7 +120,7 @@ func (p *Planner) make(s Settings) (*planned, error) {
 	case s.Recompute == pass.RecomputeSlices && s.Slices == 0:
 		return p.slices(s)
 	case s.Offload.Has(OffloadActivations) && s.Budget == 0:
-		return p.away(s)
+		return p.away(s, nil)
 	case s.Recompute == pass.RecomputeSlices && s.MicroBatch%s.Slices != 0:
 		return nil, graph.SettingError{
 			Key:     "training.checkpoint_slices",
@@ -153,9 +153,9 @@ func (d *planned) room() int64 {
 // recomputation leaves for temporaries, lowered as needed if packing needs more than the sum of what is live.
 // If no budget fits, one recipe for all blocks is tried, and finally slices. If nothing fits, it returns the
 // most slices, or full recomputation of every block if slices save nothing.
-func (p *Planner) recomputed(s Settings) (*planned, error) {
+func (p *Planner) recomputed(s Settings, rival *planned) (*planned, error) {
 	if s.Offload.Has(OffloadActivations) {
-		return p.recomputedAway(s)
+		return p.recomputedAway(s, rival)
 	}
 	plain := s
 	plain.Recompute = pass.RecomputeNone

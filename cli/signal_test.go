@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -13,7 +15,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/session"
+	"github.com/snug-ml/snug/train"
 )
 
 // TestEveryVerbHasAStop: every command says what it does when it is interrupted.
@@ -167,4 +172,29 @@ func hangUp() syscall.Signal {
 		return syscall.SIGTERM
 	}
 	return syscall.SIGHUP
+}
+
+// TestStoppedBetweenPhases: a stop while a phase is prepared, after one that is done, counts as a stop with the state
+// saved, and the run resumes.
+func TestStoppedBetweenPhases(t *testing.T) {
+	r, out := everySystem(t)["dynamo"], filepath.Join(t.TempDir(), "run")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	said := ""
+	_, err := session.Train(ctx, session.Options{
+		Sources: config.Sources{File: r.config}, Dir: out,
+		OnEvent: func(e session.Event) {
+			switch e := e.(type) {
+			case session.PhaseBegins:
+				if e.Name == r.phases[1] {
+					cancel(errInterrupted)
+				}
+			case session.Info:
+				said += e.Text + "\n"
+			}
+		},
+	})
+	if want := "stopped while preparing " + r.phases[1]; !errors.Is(err, train.ErrStopped) || !strings.Contains(said, want) {
+		t.Fatalf("error %v, want one of the kind %v and %q in:\n%s", err, train.ErrStopped, want, said)
+	}
+	done(t, "train", "--resume", "--out", out)
 }

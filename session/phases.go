@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -77,10 +79,21 @@ func (t *training) phases(c *config.Config, dir string) (ended []PhaseSummary, e
 			ended = append(ended, PhaseSummary{s.Name, summary})
 		}
 		if err != nil {
-			return ended, err
+			return ended, w.between(s, ended, err)
 		}
 	}
 	return ended, w.rest()
+}
+
+// between returns [train.ErrStopped] in place of err if the run was stopped while it prepared a phase after others
+// that are done: all that was trained is saved.
+func (w *whole) between(s *step, ended []PhaseSummary, err error) error {
+	cause := context.Cause(w.ctx)
+	if cause == nil || len(ended) == 0 || w.Group != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+		return err
+	}
+	w.infof("stopped while preparing %s, with the phases before it saved: snug train --resume --out %s continues", s.Name, w.path)
+	return train.ErrStopped
 }
 
 // rest reports the phases that this training did not select and that still have to be trained.

@@ -1,7 +1,6 @@
 package pass_test
 
 import (
-	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -31,40 +30,17 @@ func TestFuseAndOrderOnACard(t *testing.T) {
 	both, formats := cards(t), []graph.DType{graph.F32, graph.F16, graph.BF16}
 	rapid.Check(t, func(t *rapid.T) {
 		m, i := drawModel(t), rapid.IntRange(0, 1).Draw(t, "card")
-		o := engine.CompileOptions{Traits: &engine.CUDA, Verify: true}
-		o.ComputeDType = rapid.SampledFrom(formats[:2+i]).Draw(t, "low") // a T4 has no bf16
-		trained := func(skip ...string) *run {
-			o.Skip = without(append(skip, "accumulate")...)
-			p, err := engine.CompileTraining(m.training(1), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := executeOn(both[i], p, engine.FuncStep)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
-		want := trained("fuse", "order")
-		for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
-			trained(skip...).equal(t, want, fmt.Sprint("without ", skip))
-		}
+		low := rapid.SampledFrom(formats[:2+i]).Draw(t, "low") // a T4 has no bf16
+		fuseAndOrder(t, both[i], m, 1, engine.CompileOptions{Traits: &engine.CUDA, ComputeDType: low})
 	})
 }
 
-// Gradients on a card are those of the processor.
+// Gradients on a card are those on the processor.
 func TestGradientsOnACard(t *testing.T) {
 	both := cards(t)
 	rapid.Check(t, func(t *rapid.T) {
-		u := differentiated(t, drawModel(t).unit(false))
-		p, err := engine.CompileForward(engine.CompileOptions{Traits: &engine.CUDA, Verify: true}, u.F)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := executeOn(both[rapid.IntRange(0, 1).Draw(t, "card")], p, u.F.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u, i := differentiated(t, drawModel(t).unit(false)), rapid.IntRange(0, 1).Draw(t, "card")
+		got := forwardOn(t, both[i], engine.CompileOptions{Traits: &engine.CUDA}, u.F)
 		got.near(t, forward(t, u.F), 1e-4, "on the card")
 	})
 }

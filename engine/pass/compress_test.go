@@ -18,7 +18,7 @@ import (
 func TestCompress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
-		for !compresses(t, m) { // which one model of twenty does
+		for !compresses(t, m) { // about one model in twenty does
 			m.seed, m.size = m.seed+1, m.size%40+1
 		}
 		o := engine.CompileOptions{Compress: true, ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")}
@@ -33,6 +33,7 @@ func TestCompress(t *testing.T) {
 	})
 }
 
+// compresses reports whether anything of m is kept in 8 bits.
 func compresses(t *rapid.T, m randomModel) bool {
 	u := m.unit(true)
 	u.Compress = true

@@ -30,24 +30,7 @@ func TestOffloadedActivationsChangeNothing(t *testing.T) {
 			}
 		}
 		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
-		compute := func() (*run, *engine.Program) {
-			p, err := engine.CompileTraining(m.training(accumulation), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fns := []string{engine.FuncStep}
-			if accumulation > 1 {
-				fns = []string{engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate}
-			}
-			for _, f := range p.Funcs {
-				checkPlacement(t, f)
-			}
-			r, err := executeOn(refdevice.Backend{}, p, fns...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r, p
-		}
+		compute := func() (*run, *engine.Program) { return trainOn(t, refdevice.Backend{}, m, accumulation, o) }
 		want, _ := compute()
 		o.OffloadActivations, o.Budget = true, want.temps*int64(rapid.IntRange(0, 9).Draw(t, "tenths"))/10
 		got, p := compute()

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -96,12 +97,17 @@ func differentiated(t *rapid.T, u *pass.Unit) *pass.Unit {
 
 // forward compiles f without the passes named, and runs it.
 func forward(t *rapid.T, f *graph.Func, skip ...string) *run {
-	p, err := engine.CompileForward(engine.CompileOptions{Verify: true, Skip: without(skip...)}, f)
+	return forwardOn(t, backend.CPU(1), engine.CompileOptions{Skip: without(skip...)}, f)
+}
+
+func forwardOn(t *rapid.T, b engine.Backend, o engine.CompileOptions, f *graph.Func) *run {
+	o.Verify = true
+	p, err := engine.CompileForward(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkPlacement(t, p.Funcs[0])
-	r, err := execute(p, f.Name)
+	r, err := executeOn(b, p, f.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

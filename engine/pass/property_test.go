@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -30,6 +31,11 @@ func without(names ...string) func(string) bool {
 }
 
 func train(t *rapid.T, m randomModel, accumulation int, o engine.CompileOptions) *run {
+	r, _ := trainOn(t, backend.CPU(1), m, accumulation, o)
+	return r
+}
+
+func trainOn(t *rapid.T, b engine.Backend, m randomModel, accumulation int, o engine.CompileOptions) (*run, *engine.Program) {
 	o.Verify = true
 	p, err := engine.CompileTraining(m.training(accumulation), o)
 	if err != nil {
@@ -42,11 +48,23 @@ func train(t *rapid.T, m randomModel, accumulation int, o engine.CompileOptions)
 	for _, f := range p.Funcs {
 		checkPlacement(t, f)
 	}
-	r, err := execute(p, fns...)
+	r, err := executeOn(b, p, fns...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return r, p
+}
+
+// fuseAndOrder checks that training has the same bits without fusing, without ordering and with both.
+func fuseAndOrder(t *rapid.T, b engine.Backend, m randomModel, accumulation int, o engine.CompileOptions) {
+	t.Helper()
+	o.Skip = without("accumulate", "fuse", "order")
+	want, _ := trainOn(t, b, m, accumulation, o)
+	for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
+		o.Skip = without(append(skip, "accumulate")...)
+		got, _ := trainOn(t, b, m, accumulation, o)
+		got.equal(t, want, fmt.Sprint("without ", skip))
+	}
 }
 
 func (r *run) equal(t *rapid.T, want *run, what string) {
@@ -66,9 +84,9 @@ func (r *run) equal(t *rapid.T, want *run, what string) {
 	}
 }
 
-// near compares r with want to a relative error of each tensor's largest element. A gradient that cancels to nothing is
-// left with the rounding of what it was summed from: for sums of a hundred terms as large as the largest gradient that is
-// 2^-16 of it.
+// near compares r with want to an error relative to each tensor's largest element. A gradient whose terms cancel
+// is left with their rounding error, up to 2^-16 of the largest gradient: a hundred terms of that size, each
+// rounded to float32.
 func (r *run) near(t *rapid.T, want *run, bound float64, what string) {
 	t.Helper()
 	largest := func(x []float32) (m float64) {
@@ -101,13 +119,8 @@ func f32(x []byte) []float32 { return engine.Tensor{Data: x}.F32() }
 func TestFuseAndOrderChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
-		o := engine.CompileOptions{ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")}
-		o.Skip = without("accumulate", "fuse", "order")
-		want := train(t, m, 1, o)
-		for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
-			o.Skip = without(append(skip, "accumulate")...)
-			train(t, m, 1, o).equal(t, want, fmt.Sprint("without ", skip))
-		}
+		low := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")
+		fuseAndOrder(t, backend.CPU(1), m, 1, engine.CompileOptions{ComputeDType: low})
 	})
 }
 
@@ -117,13 +130,8 @@ func TestPassesKeepGradientsIn16Bits(t *testing.T) {
 		m := drawModel(t)
 		m.gradients = graph.BF16
 		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
-		o := engine.CompileOptions{ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")}
-		o.Skip = without("accumulate", "fuse", "order")
-		want := train(t, m, accumulation, o)
-		for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
-			o.Skip = without(append(skip, "accumulate")...)
-			train(t, m, accumulation, o).equal(t, want, fmt.Sprint("without ", skip))
-		}
+		low := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")
+		fuseAndOrder(t, backend.CPU(1), m, accumulation, engine.CompileOptions{ComputeDType: low})
 	})
 }
 

@@ -79,9 +79,12 @@ func (p *Planner) auto(s Settings) (*planned, error) {
 	return best, nil
 }
 
-// or returns e if it fits and d does not, if both fit and it is faster, or if neither fits and it needs less;
-// otherwise d.
+// or returns e if it fits and d does not, if both fit and it is faster, if neither fits and it needs less, or if
+// d is nil; otherwise d.
 func (d *planned) or(e *planned) *planned {
+	if d == nil {
+		return e
+	}
 	switch a, b := d.report, e.report; {
 	case a.Fits != b.Fits:
 		if b.Fits {
@@ -134,14 +137,7 @@ func (p *Planner) recomputedAway(s Settings, rival *planned) (best *planned, err
 		if d.room() <= 0 {
 			return d, nil // what is kept between updates alone does not fit
 		}
-		if best == nil {
-			best = d
-		}
-		best = best.or(d)
-		if fastest == nil {
-			fastest = best
-		}
-		fastest = fastest.or(best)
+		best, fastest = best.or(d), fastest.or(d)
 		if t := best.report.Time; best.report.Fits && t.Exposed < little*t.Update {
 			break // recomputing even more is slower
 		}

@@ -71,7 +71,8 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 	p.files[chat.TemplateFile] = []byte(f.Source)
 	held := newRows(c)
 	r := &reader{c: c, tokenizer: t, format: f, log: log}
-	own, trained, repeated, checked := len(c.Data.Validation) > 0, map[uint64]bool{}, 0, 0
+	own := len(c.Data.Validation) > 0
+	trained := map[uint64]bool{} // conversations that data.validation may repeat
 	if err := r.read(ctx, c.Data.Source, func(print uint64) *rows {
 		if own {
 			trained[print] = true
@@ -86,6 +87,7 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 		return nil, r.nothing(held)
 	}
 	if own {
+		checked, repeated := 0, 0
 		if err := r.read(ctx, c.Data.Validation, func(print uint64) *rows {
 			checked++
 			if trained[print] {

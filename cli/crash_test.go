@@ -242,16 +242,27 @@ func (v *victim) ambush(rng *rand.Rand) bool {
 	return v.wait() == -1
 }
 
-// childrenOf returns the running processes that a process has started. It finds them only on Linux.
+// processFields returns the fields of /proc/ID/stat after the name: the state, the parent, and so on. It returns
+// nil if the process has ended, or on systems other than Linux.
+func processFields(id int) []string {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id)) // nothing if it has ended
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.Fields(rest)
+}
+
+// gone reports whether a process has ended, even if nobody has waited for it.
+func gone(id int) bool {
+	f := processFields(id)
+	return len(f) == 0 || f[0] == "Z" || f[0] == "X"
+}
+
+// childrenOf returns the processes that a process has started and that have not ended.
 func childrenOf(parent int) (ids []int) {
-	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
-	for _, path := range paths {
-		stat, _ := os.ReadFile(path) // it may have ended
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent) && f[0] != "Z" {
-			if id, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-				ids = append(ids, id)
-			}
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	for _, dir := range dirs {
+		id, err := strconv.Atoi(filepath.Base(dir))
+		if f := processFields(id); err == nil && len(f) > 1 && f[1] == strconv.Itoa(parent) && !gone(id) {
+			ids = append(ids, id)
 		}
 	}
 	return ids

@@ -56,13 +56,6 @@ func (f *family) saved(out string) {
 	}
 }
 
-// gone reports whether a process has ended, even if its parent has not been told.
-func gone(id int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return err != nil || strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
-}
-
 // ranks returns the processes of the run by rank.
 func (f *family) ranks() map[int]int {
 	f.Helper()

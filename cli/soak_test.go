@@ -59,7 +59,7 @@ func TestSoak(t *testing.T) {
 	}
 	kinds := soakKinds(t)
 	for _, s.kind = range kinds {
-		s.run([]int{exitDone}, append([]string{"train", "--out", s.kind.whole}, s.kind.settings(s)...)...)
+		s.run([]int{exitDone}, append([]string{"train", "--out", s.kind.whole}, s.settings()...)...)
 	}
 	s.mounts = exec.Command("unshare", "-rm", "sh", "-c", "mount -t tmpfs tmpfs "+t.TempDir()).Run() == nil
 	if !s.mounts {
@@ -88,54 +88,60 @@ type soak struct {
 
 // soakKind is a kind of run.
 type soakKind struct {
-	whole    string                 // folder of the undisturbed run
-	settings func(s *soak) []string // flags of train besides --out and --resume
-	runs     []string               // folders of its runs below its own: those of its phases, or itself
+	whole    string   // folder of the undisturbed run
+	settings []string // flags of train besides --out, --resume and --nproc
+	shared   bool     // one or two processes train it, another number each time, which changes no bit
+	runs     []string // folders of its runs below its own: those of its phases, or itself
 }
 
-// soakKinds returns a run of one process, one of one or two processes each time, whose number changes no bit, and one
-// in phases.
 func soakKinds(t *testing.T) []*soakKind {
-	alone := append([]string{"--config", "tiny.yaml"}, soakSettings...)
+	single := append([]string{"--config", "tiny.yaml"}, soakSettings...)
 	dynamo := everySystem(t)["dynamo"]
 	phased := append([]string{"--config", dynamo.config}, strings.Fields(`--training.save_steps 1 --training.eval_steps 7 --training.log_steps 1 --checkpoint.keep_last 2
 		--phases.encoder_steps 20 --phases.router_steps 20 --phases.joint_steps 10 --tasks.sentiment.steps 15 --tasks.translation.steps 15`)...)
 	return []*soakKind{
-		{"whole", func(*soak) []string { return slices.Clone(alone) }, []string{"."}},
-		{"whole-shared", func(s *soak) []string {
-			return append(slices.Clone(alone), "--nproc", strconv.Itoa(1+s.rng.IntN(2)))
-		}, []string{"."}},
-		{"whole-phased", func(*soak) []string { return slices.Clone(phased) }, dynamo.phases},
+		{"whole", single, false, []string{"."}},
+		{"whole-shared", single, true, []string{"."}},
+		{"whole-phased", phased, false, dynamo.phases},
 	}
 }
+
+// phased reports whether the run is in phases, each in a folder of its own.
+func (k *soakKind) phased() bool { return len(k.runs) > 1 }
 
 // action disturbs the run in dir. over means that the run has ended or is gone.
 type action struct {
 	name   string
 	weight int
 	do     func(s *soak, dir string) (over bool)
-	single bool // only for a run that is not in phases
 }
 
 var soakActions = []action{
-	{"kill -9", 6, (*soak).kill, false},
-	{"SIGTERM", 4, (*soak).terminate, false},
-	{"SIGSTOP, a second process, SIGCONT", 2, (*soak).freeze, false},
-	{"refused resume", 3, (*soak).refusedResume, true},
-	{"damage to the newest checkpoint", 2, (*soak).damage, true},
-	{"folder moved away and another put in its place", 2, (*soak).replace, true},
-	{"folder removed", 1, (*soak).remove, false},
-	{"full disk", 1, (*soak).fillDisk, true},
-	{"push and pull", 2, (*soak).far, true},
-	{"hostile numbers", 3, (*soak).hostileNumbers, false},
-	{"hostile files", 3, (*soak).hostileFiles, false},
-	{"to the end", 2, (*soak).finish, false},
+	{"kill -9", 6, (*soak).kill},
+	{"SIGTERM", 4, (*soak).terminate},
+	{"SIGSTOP, a second process, SIGCONT", 2, (*soak).freeze},
+	{"folder removed", 1, (*soak).remove},
+	{"hostile numbers", 3, (*soak).hostileNumbers},
+	{"hostile files", 3, (*soak).hostileFiles},
+	{"to the end", 2, (*soak).finish},
+}
+
+// unphasedActions are further actions, for runs that are not in phases.
+var unphasedActions = []action{
+	{"refused resume", 3, (*soak).refusedResume},
+	{"damage to the newest checkpoint", 2, (*soak).damage},
+	{"folder moved away and another put in its place", 2, (*soak).replace},
+	{"full disk", 1, (*soak).fillDisk},
+	{"push and pull", 2, (*soak).far},
 }
 
 // life disturbs one run until it has ended.
 func (s *soak) life(dir string, until time.Time) {
 	defer func() { _ = os.RemoveAll(filepath.Join(s.work, dir)) }() // the test's folder is removed in any case
-	actions := slices.DeleteFunc(slices.Clone(soakActions), func(a action) bool { return a.single && len(s.kind.runs) > 1 })
+	actions := soakActions
+	if !s.kind.phased() {
+		actions = slices.Concat(actions, unphasedActions)
+	}
 	total := 0
 	for _, a := range actions {
 		total += a.weight
@@ -163,9 +169,17 @@ func (s *soak) path(parts ...string) string {
 	return filepath.Join(append([]string{s.work}, parts...)...)
 }
 
+// settings returns the flags of train for the kind of run.
+func (s *soak) settings() []string {
+	if !s.kind.shared {
+		return s.kind.settings
+	}
+	return slices.Concat(s.kind.settings, []string{"--nproc", strconv.Itoa(1 + s.rng.IntN(2))})
+}
+
 // start resumes the run in dir, with extra flags.
 func (s *soak) start(dir string, flags ...string) *victim {
-	v := launch(s.t, s.work, "snug", slices.Concat([]string{"train", "--resume", "--out", dir}, s.kind.settings(s), flags)...)
+	v := launch(s.t, s.work, "snug", slices.Concat([]string{"train", "--resume", "--out", dir}, s.settings(), flags)...)
 	s.watch(v)
 	return v
 }
@@ -253,7 +267,7 @@ func (s *soak) finish(dir string) bool {
 // kept; the end of such a run shows the same.
 func (s *soak) nothingLost(dir string, v *victim) {
 	s.t.Helper()
-	if len(s.kind.runs) == 1 {
+	if !s.kind.phased() {
 		nothingLost(s.t, s.path(dir), v.saved())
 	}
 }
@@ -452,7 +466,7 @@ func (s *soak) fillDisk(dir string) bool {
 	if !s.mounts || len(s.checkpoints(dir)) == 0 {
 		return false
 	}
-	args := strings.Join(s.kind.settings(s), " ")
+	args := strings.Join(s.settings(), " ")
 	script := fmt.Sprintf(`mkdir -p disk && mount -t tmpfs -o size=64m tmpfs disk && cp -r %[1]s disk/run || exit 90
 		mount -o remount,size=$(($(du -sk disk | cut -f1) + %[2]d))k disk || exit 91
 		snug train --resume --out disk/run %[3]s; first=$?

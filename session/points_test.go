@@ -55,7 +55,7 @@ func TestPoints(t *testing.T) {
 	if list, err := p.Metrics(10); list != nil || err != nil {
 		t.Fatalf("%v %v of no file", list, err)
 	}
-	rec, err := train.NewRecorder(dir, 0)
+	rec, err := train.NewRecorder(dir, 0, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -358,7 +358,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	if err := r.store.Reserve(train.StagingBytes(r.program)); err != nil {
 		return err
 	}
-	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
+	if r.recorder, err = train.NewRecorder(r.store.Run(), start, job.Evaluated(start)); err != nil {
 		return err
 	}
 	r.recorder.Renewed = func() {

@@ -95,13 +95,14 @@ type Since struct {
 }
 
 // NewRecorder opens metrics.jsonl in a run folder, keeping the lines of the
-// folder's run about updates up to keep.
-func NewRecorder(dir *rundir.Dir, keep int64) (*Recorder, error) {
+// folder's run about updates up to keep. The evaluation after update keep is
+// dropped unless evaluated, because the run repeats it.
+func NewRecorder(dir *rundir.Dir, keep int64, evaluated bool) (*Recorder, error) {
 	head, err := json.Marshal(Line{Event: "run", Run: dir.ID()})
 	if err != nil {
 		return nil, err
 	}
-	kept, err := keepLines(dir, keep)
+	kept, err := keepLines(dir, keep, evaluated)
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +116,9 @@ func NewRecorder(dir *rundir.Dir, keep int64) (*Recorder, error) {
 	return &Recorder{dir: dir, f: f}, nil
 }
 
-// keepLines gives the whole lines of a log whose update is at most keep; none where
-// the log is that of another run.
-func keepLines(dir *rundir.Dir, keep int64) ([]byte, error) {
+// keepLines returns the whole lines of a log that [NewRecorder] keeps; none if the log
+// is that of another run.
+func keepLines(dir *rundir.Dir, keep int64, evaluated bool) ([]byte, error) {
 	raw, err := dir.Read(MetricsFile, regular.Log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -129,7 +130,7 @@ func keepLines(dir *rundir.Dir, keep int64) ([]byte, error) {
 	for line := range bytes.Lines(raw) {
 		var l Line
 		// A line torn by a crash is the last one; it is written again.
-		if json.Unmarshal(line, &l) != nil || line[len(line)-1] != '\n' || l.Update > keep {
+		if json.Unmarshal(line, &l) != nil || line[len(line)-1] != '\n' || l.Update > keep || l.Update == keep && l.Event == "eval" && !evaluated {
 			continue
 		}
 		if l.Event != "run" {

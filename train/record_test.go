@@ -31,7 +31,7 @@ func TestRecorderContinues(t *testing.T) {
 	}
 	write := func(keep int64, updates ...int64) {
 		t.Helper()
-		r, err := NewRecorder(run, keep)
+		r, err := NewRecorder(run, keep, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,6 +93,39 @@ func TestRecorderContinues(t *testing.T) {
 	}
 }
 
+// A run that stopped before an evaluation repeats it when it is resumed once more, and logs it once.
+func TestRecorderRepeatsAnEvaluation(t *testing.T) {
+	dir := t.TempDir()
+	run, err := rundir.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = run.Close() }() // nothing to lose
+	if err := run.Begin(rundir.NewID()); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		evaluated bool // after update 7, according to the checkpoint
+		again     bool
+		evals     int
+	}{{false, true, 1}, {false, true, 1}, {true, false, 1}, {false, false, 0}} {
+		r, err := NewRecorder(run, 7, c.evaluated)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.again {
+			err = r.Record(Evaluated{Update: 7, Metrics: map[string]float64{"eval_loss": 1}})
+		}
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, MetricsFile))
+		if n := strings.Count(string(raw), `"event":"eval"`); err != nil || n != c.evals {
+			t.Errorf("resumed %d times: %v, %d evaluations, want %d:\n%s", i, err, n, c.evals, raw)
+		}
+	}
+}
+
 // The log is never written through anything but a regular file.
 func TestRecorderRefusesALink(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "precious")
@@ -104,7 +137,7 @@ func TestRecorderRefusesALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = run.Close() }() // nothing to lose
-	if _, err := NewRecorder(run, 0); err == nil || !strings.Contains(err.Error(), "not a regular file, but a symbolic link") {
+	if _, err := NewRecorder(run, 0, false); err == nil || !strings.Contains(err.Error(), "not a regular file, but a symbolic link") {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(outside); err != nil || string(text) != "text" {

@@ -52,6 +52,10 @@ func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 	return c.State.Update, nil
 }
 
+// Evaluated reports whether the state to continue from, after update u, has been evaluated: a run that was
+// interrupted saves it before that, and once resumed evaluates it first.
+func (j *Job) Evaluated(u int64) bool { return j.evaluated == u }
+
 // MisfitError reports a checkpoint whose tensors are not the program's: it was made with
 // other settings.
 type MisfitError struct{ err error }

@@ -22,7 +22,7 @@ var quantities = map[string]Quantity{
 	"updates":     {1e9, "a billion updates of 10 ms take four months"},
 	"batches":     {1e9, "a billion micro-batches of 10 ms take four months"},
 	"rows":        {65_536, "more rows go into an update by gradient_accumulation_steps"},
-	"parts":       {256, "each part has its operations in the program, which takes as long to compile"},
+	"parts":       {256, "each part adds its operations to the program, which takes longer to compile"},
 	"micro-steps": {65_536, "an update of 65536 micro-batches is larger than any that trains better for it"},
 	"positions":   {1 << 20, "attention compares each position with every other: a million make 4 TB a head"},
 	"tokens":      {1 << 20, "a million tokens at a time"},

@@ -36,7 +36,7 @@ func Tokenize(ctx context.Context, dir string, src data.Source, t *token.Tokeniz
 		log("data: %d of %d documents are empty and skipped", n, p.Report.Documents)
 	}
 	if n := p.Report.Duplicates.Across; n > 0 {
-		log("data: %d of %d held-out documents are trained on too (ignoring case and white space), so the held-out loss in part measures memorization", n, p.Report.HeldOut.Documents)
+		log("data: %d of %d held-out documents also occur in the training data (ignoring case and white space), so the held-out loss partly measures memorization", n, p.Report.HeldOut.Documents)
 	}
 	s := &Splits{Report: p.Report}
 	if s.Train, err = s.open(dir, shard.Train, opt.Length); err != nil {

@@ -98,7 +98,7 @@ func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*
 			return nil, fmt.Errorf("data.validation: %w", err)
 		}
 		if repeated > 0 {
-			log("data: %d of %d held-out conversations are trained on too, so the held-out loss in part measures memorization", repeated, checked)
+			log("data: %d of %d held-out conversations also occur in the training data, so the held-out loss partly measures memorization", repeated, checked)
 		}
 	}
 	n := &r.counts

@@ -166,7 +166,7 @@ var aliases = []alias{
 		"background_upload", "checkpoint_bucket_path", "bucket_name", "upload_to", "gcs_bucket"}, nil, ""},
 	{"metrics.tensorboard", "", []string{"use_tensorboard"}, same, ""},
 	{"metrics.mlflow", "", []string{"mlflow_tracking_uri", "tracking_uri"}, same, ""},
-	{"run.out", "or --out DIR", []string{
+	{"run.out", "--out DIR for short", []string{
 		"output_dir", "output_directory", "checkpoint_dir", "save_dir", "logging_dir", "log_dir", "models_directory", "out_dir", "run_name", "save_name", "experiment_name"}, nil, ""},
 	{"", "continue by --resume, with the same --out", []string{"resume", "resume_from_checkpoint", "resume_from"}, nil, ""},
 	{"", "metrics are written to metrics.jsonl in the run directory", []string{

@@ -55,7 +55,7 @@ func (p *progress) step(s train.Step) {
 // line returns the progress line.
 func (p *progress) line(s train.Step) string {
 	eta := time.Duration(float64(s.Total-s.Update)/p.rate) * time.Second
-	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, size.Count(p.tokens), shortUnit(p.run.Model.Unit))
+	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, pace(p.rate), size.Count(p.tokens), shortUnit(p.run.Model.Unit))
 	if f := p.run.Share(p.run.Report, p.flops); f > 0 {
 		l += fmt.Sprintf("  %.0f%% of %s", 100*f, p.run.Report.Speed.PeakName)
 	}
@@ -75,6 +75,14 @@ func (p *progress) line(s train.Step) string {
 		l += "  " + p.status
 	}
 	return l + "  eta " + shortDuration(eta)
+}
+
+// pace writes updates per second, or seconds per update if they take longer than one.
+func pace(rate float64) string {
+	if rate < 1 {
+		return fmt.Sprintf("%.2f s/it", 1/rate)
+	}
+	return fmt.Sprintf("%.2f it/s", rate)
 }
 
 // print writes a permanent line.

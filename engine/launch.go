@@ -14,7 +14,7 @@ type Launch struct {
 	// Kernel is its name, without what tells generated ones apart; Symbol with that, where it was made.
 	Kernel, Symbol  string
 	Blocks, Threads int
-	Work            []counts.Units
+	Work            counts.Kernel
 	// Bytes is its traffic with the card's memory where caches serve a part of what was counted;
 	// 0: they do not.
 	Bytes float64
@@ -24,6 +24,11 @@ type Launch struct {
 	FLOPs float64
 }
 
-// Lower gives the launches of nodes of a function, which follow one another, on a card that need
-// not be there. Copies between card and host are left out.
-type Lower func(nodes []*graph.Node) ([]Launch, error)
+// Lowering knows the kernels of a card that need not be there.
+type Lowering interface {
+	// Launches are those of nodes of a function, which follow one another. Copies between card and host are left
+	// out.
+	Launches(nodes []*graph.Node) ([]Launch, error)
+	// Workspace is how many bytes a program's kernels need besides the arena.
+	Workspace(p *Program) (int64, error)
+}

@@ -212,7 +212,9 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	}
 	var err error
 	if t.Card != nil {
-		r.Workspace, err = backend.Workspace(t.Card, p)
+		if t.Lower != nil {
+			r.Workspace, err = t.Lower.Workspace(p)
+		}
 		if p.Layout.Host.Bytes > 0 {
 			r.Staging = train.StagingBytes(p)
 		}

@@ -147,15 +147,6 @@ func CardID(b engine.Backend) string {
 	return ""
 }
 
-// Workspace is what a program's kernels need next to the arena on a card that may
-// be absent; 0 where snug has no kernels for it.
-func Workspace(card *device.Card, p *engine.Program) (int64, error) {
-	if !card.Capability.AtLeast(7, 5) {
-		return 0, nil
-	}
-	return cuda.Workspace(p, card.Capability.Major*10+card.Capability.Minor, card.SMs)
-}
-
 // known is the table's entry for a card, or what its figures imply.
 func known(c driver.Card) *device.Card {
 	if card, err := device.Lookup(c.Name); err == nil {

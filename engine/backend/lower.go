@@ -7,6 +7,6 @@ import (
 )
 
 // Lower gives the kernels of nodes on a card that may be absent; nil where snug has none for it.
-func Lower(card *device.Card) engine.Lower {
+func Lower(card *device.Card) engine.Lowering {
 	return cuda.Lower(10*card.Capability.Major+card.Capability.Minor, card.SMs)
 }

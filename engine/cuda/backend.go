@@ -68,26 +68,13 @@ func (b *Backend) Close() error { return b.ctx.Close() }
 
 // Workspace implements [engine.Backend].
 func (b *Backend) Workspace(p *engine.Program) (int64, error) {
-	return Workspace(p, b.ctx.Card().Capability(), b.ctx.Card().SMs)
-}
-
-// Workspace is how many bytes a program's kernels need besides the arena on a card with a compute capability,
-// such as 75, and a number of multiprocessors.
-func Workspace(p *engine.Program, capability, sms int) (int64, error) {
-	target := kernels.Target(capability)
-	if target == 0 {
-		return 0, fmt.Errorf("there are no kernels for compute capability %d.%d", capability/10, capability%10)
-	}
-	c, err := compile(p, target, sms, true)
-	if err != nil {
-		return 0, err
-	}
-	return c.outside(), nil
+	c := b.ctx.Card()
+	return Lower(c.Capability(), c.SMs).Workspace(p)
 }
 
 // Load implements [engine.Backend].
 func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
-	c, err := compile(p, b.target, b.ctx.Card().SMs, false)
+	c, err := compile(p, b.target, b.ctx.Card().SMs)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +102,7 @@ func closing(err error, x *image) error {
 // PTX is the text that a program is assembled from on a card with a compute capability and a number of
 // multiprocessors: one module of the kernels that the program launches.
 func PTX(p *engine.Program, capability, sms int) (string, error) {
-	c, err := compile(p, kernels.Target(capability), sms, false)
+	c, err := compile(p, kernels.Target(capability), sms)
 	if err != nil {
 		return "", err
 	}

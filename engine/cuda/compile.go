@@ -33,8 +33,8 @@ type code struct {
 }
 
 // compile lowers every function of a program.
-func compile(p *engine.Program, target, sms int, sizesOnly bool) (*code, error) {
-	c := &code{target: target, sms: sms, sizesOnly: sizesOnly, funcs: map[string][]launch{}, generated: map[string]string{}}
+func compile(p *engine.Program, target, sms int) (*code, error) {
+	c := &code{target: target, sms: sms, funcs: map[string][]launch{}, generated: map[string]string{}}
 	for _, f := range p.Funcs {
 		l := &lowering{code: c, place: func(v *graph.Value) (address, error) {
 			at, err := p.Place(f, v)
@@ -131,7 +131,10 @@ func (c *code) table(p *params) address {
 }
 
 // outside is what the program needs besides the arena, in bytes.
-func (c *code) outside() int64 { return c.workspace + ceil(int64(len(c.tables.bytes)), 256)*256 }
+func (c *code) outside() int64 { return c.workspace + c.tableBytes() }
+
+// tableBytes is the size of the tables; each takes a multiple of 256 bytes.
+func (c *code) tableBytes() int64 { return ceil(int64(len(c.tables.bytes)), 256) * 256 }
 
 // run appends a launch of a kernel with one-dimensional blocks and grid.
 func (l *lowering) run(kernel string, blocks, threads int, p *params) *launch {

@@ -14,7 +14,7 @@ import (
 type stepBatch struct {
 	shared  graph.Op // what they have in common
 	grads   graph.DType
-	scalars []address
+	scalars []*graph.Value
 	nodes   []*graph.Node
 	table   params
 	blocks  int
@@ -71,6 +71,9 @@ func (c *code) moments() address {
 	return *c.books
 }
 
+// bookBytes is the size of books.
+const bookBytes = 2 * 2 * 256 * 4
+
 // books are the values of the signed and the unsigned codes, with the upper bound of each code.
 func books() *params {
 	p := new(params)
@@ -87,10 +90,7 @@ func books() *params {
 // step adds a parameter to the batch that earlier nodes began, or begins another.
 func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 	s := stepOf(op)
-	var scalars []address
-	for _, v := range n.In[2+op.States():] {
-		scalars = append(scalars, l.at(v))
-	}
+	scalars := n.In[2+op.States():]
 	grads := n.In[1].DType()
 	if b := l.steps; b == nil || b.shared != op.Shared() || b.grads != grads || !slices.Equal(b.scalars, scalars) {
 		l.flush()
@@ -119,8 +119,8 @@ func (l *lowering) flush() {
 	l.steps = nil
 	s := stepOf(b.shared)
 	p := new(params).ptr(l.table(&b.table)).u32(len(b.nodes))
-	for _, a := range b.scalars {
-		p.ptr(a)
+	for _, v := range b.scalars {
+		p.ptr(l.at(v))
 	}
 	s.hyper(l, p)
 	p.u32(flag(s.zero))

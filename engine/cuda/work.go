@@ -82,26 +82,9 @@ func (x *launch) writes(d graph.DType, n, warps int) {
 	}
 }
 
-// Lower returns a function that lowers nodes for a card with a compute capability and a number of
-// multiprocessors; nil: there are no kernels for it.
-func Lower(capability, sms int) engine.Lower {
-	target := kernels.Target(capability)
-	if target == 0 {
-		return nil
-	}
-	return func(nodes []*graph.Node) ([]engine.Launch, error) {
-		// All addresses are the same, so that what can be done in place is, and everything is aligned.
-		l := &lowering{code: &code{target: target, sms: sms, sizesOnly: true}, place: func(*graph.Value) (address, error) { return address{}, nil }}
-		if err := l.nodes(nodes); err != nil {
-			return nil, err
-		}
-		return l.described(), nil
-	}
-}
-
 // Launches are the launches of a program's function, with the symbols of their kernels.
 func Launches(p *engine.Program, function string, capability, sms int) ([]engine.Launch, error) {
-	c, err := compile(p, kernels.Target(capability), sms, false)
+	c, err := compile(p, kernels.Target(capability), sms)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +101,7 @@ func (l *lowering) described() []engine.Launch {
 		}
 		list = append(list, engine.Launch{
 			Node: x.node, Also: x.also, Kernel: x.kind, Symbol: x.kernel, Blocks: int(x.grid[0]) * int(x.grid[1]) * int(x.grid[2]), Threads: int(x.block[0]),
-			Work: x.work.units, Bytes: x.work.bytes, Rows: x.work.rows, FLOPs: x.work.flops,
+			Work: counts.Launched(x.kind, x.work.units), Bytes: x.work.bytes, Rows: x.work.rows, FLOPs: x.work.flops,
 		})
 	}
 	return list

@@ -22,6 +22,19 @@ func AppendKey(to []byte, op Op) []byte {
 	return appendValue(appendString(append(to, 'o'), v.Type().String()), v)
 }
 
+// AppendContent appends what distinguishes what a node computes: its operation and the types of its operands and
+// results, but not which they are.
+func AppendContent(to []byte, n *Node) []byte {
+	to = AppendKey(to, n.Op)
+	for _, vs := range [...][]*Value{n.In, n.Out} {
+		to = binary.AppendUvarint(to, uint64(len(vs)))
+		for _, v := range vs {
+			to = appendType(to, v.Type)
+		}
+	}
+	return to
+}
+
 func appendShape(to []byte, s Shape) []byte {
 	to = binary.AppendUvarint(to, uint64(len(s)))
 	for _, d := range s {

@@ -19,7 +19,7 @@ type Kernels struct {
 	RowTraffic float64     `json:"row_bytes_per_second"` // for norms, softmax and the loss
 	Clock      float64     `json:"-"`                    // in Hz, if kernels were counted for the card; otherwise 0
 	// Lower returns the kernels of nodes.
-	Lower engine.Lower `json:"-"`
+	Lower engine.Lowering `json:"-"`
 }
 
 // The work of attention on a card. Both kernels of its gradient recompute the scores, so that no sum depends

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"strings"
-
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/counts"
@@ -107,36 +105,16 @@ func (s Speed) lower(nodes []*graph.Node) (list []engine.Launch, ok bool) {
 	if s.Kernels == nil || s.Kernels.Clock == 0 || s.Kernels.Lower == nil {
 		return nil, false
 	}
-	list, err := s.Kernels.Lower(nodes)
+	list, err := s.Kernels.Lower.Launches(nodes)
 	if err != nil {
 		return nil, false // the passes are not done with it yet, or snug has no kernel for it
 	}
 	for _, l := range list {
-		if _, err := counts.Sum(l.Work); err != nil {
+		if l.Work.Err != nil {
 			return nil, false
 		}
 	}
 	return list, true
-}
-
-// phases returns the consecutive parts of a kernel, each with units that overlap: the main loop, then the
-// rest of each tile.
-func phases(l engine.Launch) (main, ends []counts.Units) {
-	tiled := false
-	for _, u := range l.Work {
-		kind, unit, _ := strings.Cut(u.Of, " ")
-		tile := unit == "tile"
-		tiled = tiled || tile
-		if tile || kind == "step" || kind == "place" || u.Of == counts.Sector {
-			ends = append(ends, u)
-		} else {
-			main = append(main, u)
-		}
-	}
-	if !tiled {
-		return l.Work, nil
-	}
-	return main, ends
 }
 
 // Launched prices a kernel. A multiprocessor takes as long as its busiest pipe, or as its blocks take one
@@ -148,9 +126,7 @@ func (s Speed) Launched(l engine.Launch) (p Pipes) {
 	perSM := most / float64(l.Blocks) / s.Kernels.Clock
 	var busy float64
 	var all counts.Work
-	main, ends := phases(l)
-	for _, units := range [...][]counts.Units{main, ends} {
-		w, _ := counts.Sum(units) // the error was checked in lower
+	for _, w := range l.Work.Phases { // the error was checked in lower
 		all = all.Plus(1, w)
 		q := Pipes{
 			Tensor: clocksTensor * w.Tensor, FP32: clocksLanes * w.FP32, FP64: clocksFP64 * w.FP64, Integer: clocksLanes * w.Integer, XU: clocksXU * w.XU,
@@ -164,13 +140,8 @@ func (s Speed) Launched(l engine.Launch) (p Pipes) {
 		busy += longest
 		p.add(q, 1)
 	}
-	blocks, _ := counts.Of(counts.Blocks(l.Kernel))
-	all.Alone += float64(l.Blocks) * blocks.Alone
-	resident := 1
-	if r, ok := counts.Needs(l.Kernel); ok {
-		resident, _ = r.Blocks()
-	}
-	p.Latency = all.Alone / float64(l.Blocks) * max(1, most/float64(resident)) / s.Kernels.Clock
+	all.Alone += float64(l.Blocks) * l.Work.Alone
+	p.Latency = all.Alone / float64(l.Blocks) * max(1, most/float64(l.Work.Resident)) / s.Kernels.Clock
 	bytes, rate := l.Bytes, s.Bandwidth
 	if bytes == 0 {
 		bytes = all.Bytes

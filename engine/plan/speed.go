@@ -41,7 +41,7 @@ const CardAttention = 0.5
 // CardSpeed returns what is known of a card that computes in p: public measurements if there are any,
 // otherwise shares of the specification (see [device.Card.Products]). lower returns its kernels; nil if they
 // are unknown.
-func CardSpeed(c *device.Card, p device.Precision, lower engine.Lower) Speed {
+func CardSpeed(c *device.Card, p device.Precision, lower engine.Lowering) Speed {
 	const full = device.FP32
 	half := p
 	if p != device.FP16 && p != device.BF16 && p != device.TF32 {

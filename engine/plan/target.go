@@ -14,7 +14,7 @@ type Target struct {
 	Name string       `json:"name"`
 	Card *device.Card `json:"-"` // nil for the CPU
 	// Lower returns the card's kernels; nil if they are unknown.
-	Lower engine.Lower `json:"-"`
+	Lower engine.Lowering `json:"-"`
 	// Traits are used to compile programs for the target.
 	Traits engine.Traits `json:"-"`
 	// Memory is the available memory in bytes: the total that the card reports, or the main memory that the
@@ -47,7 +47,7 @@ func (t Target) hostText() string {
 }
 
 // OnCard returns a card as a target. lower returns its kernels (engine/backend.Lower).
-func OnCard(c *device.Card, lower engine.Lower) Target {
+func OnCard(c *device.Card, lower engine.Lowering) Target {
 	return Target{Name: c.Name, Card: c, Lower: lower, Traits: engine.CUDA, Memory: c.Usable}
 }
 

@@ -102,6 +102,50 @@ func Sum(units []Units) (w Work, err error) {
 	return w, nil
 }
 
+// Kernel is what a launch does.
+type Kernel struct {
+	Units []Units
+	// Phases are what it does in its main loop, and then for the rest of each tile. Pipes overlap within a phase,
+	// and phases do not.
+	Phases [2]Work
+	// Alone is clocks that each block takes whatever its units are. Resident is how many blocks a multiprocessor
+	// holds at once; 1 if that is not known.
+	Alone    float64
+	Resident int
+	Err      error // an [Uncounted]; nil: all units are in the table
+}
+
+// Launched is what a launch of a kernel with some units does.
+func Launched(kernel string, units []Units) Kernel {
+	k := Kernel{Units: units, Resident: 1}
+	blocks, _ := Of(Blocks(kernel)) // not every kernel has them
+	k.Alone = blocks.Alone
+	if r, ok := Needs(kernel); ok {
+		k.Resident, _ = r.Blocks()
+	}
+	var main, ends []Units
+	tiled := false
+	for _, u := range units {
+		kind, unit, _ := strings.Cut(u.Of, " ")
+		tile := unit == "tile"
+		tiled = tiled || tile
+		if tile || kind == "step" || kind == "place" || u.Of == Sector {
+			ends = append(ends, u)
+		} else {
+			main = append(main, u)
+		}
+	}
+	if !tiled {
+		main, ends = units, nil
+	}
+	for i, units := range [...][]Units{main, ends} {
+		if k.Phases[i], k.Err = Sum(units); k.Err != nil {
+			break
+		}
+	}
+	return k
+}
+
 // Table is all of it, by unit.
 var Table = sync.OnceValue(func() map[string]Work {
 	t, err := Parse(text)

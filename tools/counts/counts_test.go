@@ -133,16 +133,16 @@ func TestEveryLaunch(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range p.Funcs {
-			launches, err := lower(f.F.Nodes)
+			launches, err := lower.Launches(f.F.Nodes)
 			if err != nil {
 				t.Fatalf("%s: %v", c.Name, err)
 			}
 			for _, l := range launches {
-				if len(l.Work) == 0 {
+				if len(l.Work.Units) == 0 {
 					t.Errorf("%s: %s does not say what it does", c.Name, l.Kernel)
 				}
-				if _, err := counts.Sum(l.Work); err != nil {
-					t.Errorf("%s: %v", c.Name, err)
+				if l.Work.Err != nil {
+					t.Errorf("%s: %v", c.Name, l.Work.Err)
 				}
 			}
 		}

@@ -84,7 +84,7 @@ func observe(s sample, only string) (list []observation, err error) {
 			index[l.Symbol] = i
 			list = append(list, observation{sample: s.F.Name, kernel: l.Symbol, blocks: counts.Units{Of: counts.Blocks(l.Kernel)}, did: workOf(c)})
 		}
-		list[i].units = append(list[i].units, l.Work...)
+		list[i].units = append(list[i].units, l.Work.Units...)
 		list[i].blocks.N += float64(l.Blocks)
 		list[i].declared = list[i].declared || l.Bytes > 0
 	}

@@ -52,7 +52,7 @@ func longest(ctx context.Context) ([]done, error) {
 			}
 			speed := plan.CardSpeed(card, precision, lower)
 			for _, f := range p.Funcs {
-				launches, err := lower(f.F.Nodes)
+				launches, err := lower.Launches(f.F.Nodes)
 				if err != nil {
 					return nil, fmt.Errorf("preset %s: %w", preset, err)
 				}
@@ -79,7 +79,7 @@ func longest(ctx context.Context) ([]done, error) {
 // loop is the unit that most of a launch's instructions are of.
 func (d done) loop() (unit string, of counts.Work) {
 	var most float64
-	for _, u := range d.Work {
+	for _, u := range d.Work.Units {
 		kind, name, _ := strings.Cut(u.Of, " ")
 		if w, _ := counts.Of(u.Of); kind == d.Kernel && u.N*w.Issued() > most {
 			unit, of, most = name, w, u.N*w.Issued()

@@ -14,7 +14,10 @@
 // checks every invariant, [Func.String] prints a program stably.
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Value is one tensor: the result of a node, an input of the function or a
 // version of a state.
@@ -293,6 +296,15 @@ func (f *Func) Copy(n *Node, in []*Value) *Node {
 		w.Type, w.Name, w.State = v.Type, v.Name, v.State
 	}
 	return m
+}
+
+// Shallow returns a copy of f with the same nodes. Either can get further nodes, states and values, even at the
+// same time, and the other is unaffected.
+func (f *Func) Shallow() *Func {
+	g := *f
+	g.types = nil
+	g.Nodes, g.Inputs, g.States, g.Outputs = slices.Clip(f.Nodes), slices.Clip(f.Inputs), slices.Clip(f.States), slices.Clip(f.Outputs)
+	return &g
 }
 
 // Uses counts the operand positions that read each value, indexed by ID. Outputs count as

@@ -45,6 +45,16 @@ func CheckPlacement(u *Unit) error {
 	if sum != p.Bound {
 		return fmt.Errorf("what is live at the peak takes %d bytes, the bound is %d", sum, p.Bound)
 	}
+	// Bounds for a budget tell what the placement tells.
+	for _, budget := range []int64{0, p.Bound - 1, p.Bound, (p.Bound + p.Bytes) / 2, p.Bytes - 1, p.Bytes, 2 * p.Bytes} {
+		least, most, err := extent(u.F, u.Align, budget)
+		if err != nil {
+			return err
+		}
+		if t := (trial{least: least, most: most}); !t.decides(budget) || t.most <= budget != (p.Bytes <= budget) || least > p.Bytes || most < p.Bytes {
+			return fmt.Errorf("placed in %d bytes, which are from %d to %d for a budget of %d", p.Bytes, least, most, budget)
+		}
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package pass
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -20,29 +21,41 @@ import (
 // order needs the values of the backward half before the rebuilt ones; the lazy order is
 // tried too, and used if its peak is 2 % lower.
 func fuse(u *Unit) error {
-	can := FuseAll
-	if u.Fusion != nil {
-		can = *u.Fusion
+	can := u.fusion()
+	recomputes := func(f *graph.Func) bool {
+		return slices.ContainsFunc(f.Nodes, func(n *graph.Node) bool { return n.Clone })
 	}
-	f, err := fused(u.F, can)
-	if err != nil {
+	if !recomputes(u.F) {
+		f, err := fused(u.F, can)
+		u.F = f
 		return err
 	}
-	if slices.ContainsFunc(f.Nodes, func(n *graph.Node) bool { return n.Clone }) {
-		lazy, err := fused(late(u.F), can)
-		if err != nil {
-			return err
-		}
-		_, p := u.reordered(f)
-		kept := u.schedule
-		if _, q := u.reordered(lazy); q < p-p/50 {
-			f = lazy
-		} else {
-			u.schedule = kept
-		}
+	var source, lazy schedule
+	var err, lazyErr error
+	both(func() {
+		source, err = fusedIn(u.F, can)
+	}, func() {
+		lazy, lazyErr = fusedIn(late(u.F), can)
+	})
+	if err := cmp.Or(err, lazyErr); err != nil {
+		return err
 	}
-	u.F = f
+	u.schedule = source
+	if recomputes(source.of) && lazy.peak < source.peak-source.peak/50 {
+		u.schedule = lazy
+	}
+	u.F = u.schedule.of
 	return nil
+}
+
+// fusedIn fuses f in its own order, and reorders the result.
+func fusedIn(f *graph.Func, can Fusion) (schedule, error) {
+	f, err := fused(f, can)
+	if err != nil {
+		return schedule{}, err
+	}
+	best, peak := reordered(f)
+	return schedule{f, best, peak}, nil
 }
 
 // fused returns f with each cluster as one node.

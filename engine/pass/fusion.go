@@ -23,6 +23,14 @@ type Fusion struct {
 	Registers, Results int
 }
 
+// fusion is what may be fused.
+func (u *Unit) fusion() Fusion {
+	if u.Fusion == nil {
+		return FuseAll
+	}
+	return *u.Fusion
+}
+
 // FuseAll allows everything that operations can express.
 var FuseAll = Fusion{
 	Epilogues: true, Operands: true, OperandReductions: true, Addends: true, LoopReductions: true,

@@ -18,10 +18,20 @@ func order(u *Unit) error {
 // reordered returns f in the best of the orders, and its peak. The first of equals wins:
 // what runs early finds its operands in cache.
 func reordered(f *graph.Func) (best *graph.Func, least int64) {
-	lazy := late(f)
-	for _, g := range []*graph.Func{early(f), early(lazy), f, lazy} {
-		if p := peak(g); best == nil || p < least {
-			best, least = g, p
+	var list [4]*graph.Func
+	var peaks [4]int64
+	try := func(i int, g *graph.Func) { list[i], peaks[i] = g, peak(g) }
+	both(func() {
+		try(0, early(f))
+		try(2, f)
+	}, func() {
+		lazy := late(f)
+		try(1, early(lazy))
+		try(3, lazy)
+	})
+	for i, g := range list {
+		if best == nil || peaks[i] < least {
+			best, least = g, peaks[i]
 		}
 	}
 	return best, least
@@ -113,9 +123,9 @@ func (s *scheduler) run(n *graph.Node) {
 }
 
 func (s *scheduler) schedule(f *graph.Func) *graph.Func {
-	g := *f
+	g := f.Shallow()
 	g.Nodes = s.nodes
-	return &g
+	return g
 }
 
 // late returns f with every node that takes more memory than it frees moved down to its

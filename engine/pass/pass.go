@@ -78,6 +78,8 @@ type Unit struct {
 	// tried caches trials for a budget, by recipe and alignment, for everything that [Back] makes
 	// of the function; nil: not cached.
 	tried map[string]trial
+	// arranged is what the passes up to order made of the function last, for what [Back] makes of it next.
+	arranged *arranged
 
 	// Placement is the result of the last pass.
 	Placement *Placement
@@ -202,6 +204,26 @@ func Run(u *Unit, o Options) error {
 // recomputed.
 var own = slices.IndexFunc(passes[:], func(p pass) bool { return p.name == "recompute" })
 
+// placing is the index of the first pass after order: only those from there on depend on what is offloaded.
+var placing = slices.IndexFunc(passes[:], func(p pass) bool { return p.name == "offload" })
+
+// arranged is a function after order.
+type arranged struct {
+	by     arrangement
+	f      *graph.Func
+	blocks []Recompute
+}
+
+// arrangement is what the passes from recompute to order depend on besides the function, unless they have to meet
+// a budget.
+type arrangement struct {
+	recompute Recompute
+	slices    int
+	fusion    Fusion
+}
+
+func (u *Unit) arrangement() arrangement { return arrangement{u.Recompute, u.Slices, u.fusion()} }
+
 // Front runs the passes that depend neither on the device nor on what is recomputed. [Back] runs
 // the others, as often as needed: it does not change the nodes that it gets.
 func Front(u *Unit, o Options) error {
@@ -211,13 +233,24 @@ func Front(u *Unit, o Options) error {
 }
 
 // Back returns a copy of u, on which Front ran, after running the remaining passes. set
-// completes the copy.
+// completes the copy. Plans that differ only in what they offload follow one another: they share
+// what comes before.
 func Back(u *Unit, o Options, set func(u *Unit)) (*Unit, error) {
-	f, v := *u.F, *u
-	f.States, f.Inputs = slices.Clip(f.States), slices.Clip(f.Inputs) // copies get appended to
-	v.F = &f
+	v := *u
+	v.F = u.F.Shallow()
 	set(&v)
-	_, err := run(&v, o, passes[own:])
+	if a := u.arranged; a != nil && v.Recompute != RecomputeAuto && a.by == v.arrangement() {
+		v.F, v.Blocks = a.f, a.blocks
+	} else {
+		if more, err := run(&v, o, passes[own:placing]); err != nil || !more {
+			return &v, err
+		}
+		if u.tried != nil { // otherwise Back makes nothing else of it
+			u.arranged = &arranged{v.arrangement(), v.F, v.Blocks}
+		}
+	}
+	v.F, v.arranged = v.F.Shallow(), nil
+	_, err := run(&v, o, passes[placing:])
 	return &v, err
 }
 

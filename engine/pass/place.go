@@ -3,6 +3,7 @@ package pass
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -32,18 +33,10 @@ const packingGap = 0.005
 // place packs the lifetimes into one arena.
 func place(u *Unit) error {
 	bufs := buffers(u.F)
-	items := make([]pack.Buffer, len(bufs))
-	change := make([]int64, len(u.F.Nodes)+1)
-	granule := cmp.Or(u.Align, pack.DefaultAlign)
-	for i, b := range bufs {
-		items[i] = pack.Buffer{Size: b.bytes, Start: b.start, End: b.end}
-		size := (b.bytes + granule - 1) / granule * granule
-		change[b.start] += size
-		change[b.end] -= size
-	}
-	r, err := pack.Pack(items, pack.Options{Align: u.Align, Tolerance: packingGap, Search: min(200, 20_000/max(1, len(items)))})
+	items := itemsOf(bufs)
+	r, err := packed(items, pack.Options{Align: u.Align})
 	if err != nil {
-		return fmt.Errorf("packing %d buffers: %w", len(items), err)
+		return err
 	}
 	p := &Placement{Offset: make([]int64, u.F.NumValues()), Bytes: r.Size, Bound: r.LowerBound}
 	for i := range p.Offset {
@@ -54,13 +47,7 @@ func place(u *Unit) error {
 			p.Offset[v.ID] = items[i].Offset
 		}
 	}
-	var live, most int64
-	for i, c := range change {
-		live += c
-		if live > most {
-			most, p.Peak = live, i
-		}
-	}
+	_, p.Peak = livePeak(u.F, bufs, u.Align)
 	position := positionsOf(u.F)
 	for _, b := range bufs {
 		if int(b.start) <= p.Peak && p.Peak < int(b.end) {
@@ -70,6 +57,58 @@ func place(u *Unit) error {
 	sortBySize(p.AtPeak)
 	u.Placement = p
 	return nil
+}
+
+// itemsOf returns buffers as they are packed.
+func itemsOf(bufs []*buffer) []pack.Buffer {
+	items := make([]pack.Buffer, len(bufs))
+	for i, b := range bufs {
+		items[i] = pack.Buffer{Size: b.bytes, Start: b.start, End: b.end}
+	}
+	return items
+}
+
+// packed packs items with as much effort as pays off.
+func packed(items []pack.Buffer, o pack.Options) (pack.Result, error) {
+	o.Tolerance, o.Search = packingGap, min(200, 20_000/max(1, len(items)))
+	r, err := pack.Pack(items, o)
+	if err != nil {
+		err = fmt.Errorf("packing %d buffers: %w", len(items), err)
+	}
+	return r, err
+}
+
+// extent returns bounds of the bytes that place would give f, which tell whether they are within a budget.
+func extent(f *graph.Func, align, budget int64) (least, most int64, err error) {
+	bufs := buffers(f)
+	if least, _ = livePeak(f, bufs, align); least > budget {
+		return least, math.MaxInt64, nil
+	}
+	r, err := packed(itemsOf(bufs), pack.Options{Align: align, Enough: budget})
+	if r.Size > budget {
+		least = r.Size // packing went on as it does without a budget
+	}
+	return least, r.Size, err
+}
+
+// livePeak returns the most bytes of buffers, rounded up to the alignment, that are live at one position, and the
+// first such position.
+func livePeak(f *graph.Func, bufs []*buffer, align int64) (most int64, at int) {
+	change := make([]int64, len(f.Nodes)+1)
+	granule := cmp.Or(align, pack.DefaultAlign)
+	for _, b := range bufs {
+		size := (b.bytes + granule - 1) / granule * granule
+		change[b.start] += size
+		change[b.end] -= size
+	}
+	var live int64
+	for i, c := range change {
+		live += c
+		if live > most {
+			most, at = live, i
+		}
+	}
+	return most, at
 }
 
 // holds returns the value that the buffer holds at a position: the last one made by then,

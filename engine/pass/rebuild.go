@@ -17,10 +17,10 @@ type rebuilder struct {
 // position is called instead of copying the node: it must set r.now for the results that
 // are read from there on.
 func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
-	g := *f
+	g := f.Shallow()
 	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
 	g.Outputs = slices.Clone(f.Outputs)
-	r := &rebuilder{b: graph.Extend(&g), now: make([]*graph.Value, f.NumValues())}
+	r := &rebuilder{b: graph.Extend(g), now: make([]*graph.Value, f.NumValues())}
 	for _, v := range slices.Concat(g.Inputs, g.States) {
 		r.now[v.ID] = v
 	}
@@ -38,8 +38,8 @@ func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
 			g.Outputs[i].Value = r.value(o.Value)
 		}
 	})
-	dropDead(&g)
-	return &g, err
+	dropDead(g)
+	return g, err
 }
 
 // leaveOut stands for a node that is dropped.

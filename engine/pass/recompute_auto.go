@@ -27,7 +27,7 @@ func fit(u *Unit) error {
 	}
 	fits := func(k int) (bool, error) {
 		t, err := u.try(after(k))
-		return t.bytes <= u.Budget, err
+		return t.most <= u.Budget, err
 	}
 	ok, err := fits(0)
 	lo, hi := -1, 0
@@ -58,7 +58,8 @@ func fit(u *Unit) error {
 
 // trial is a function with a recipe for each block, as it would be placed.
 type trial struct {
-	bytes int64 // of temporaries
+	// The bytes of temporaries are from least to most.
+	least, most int64
 	// values is how many value IDs it used, plain whether nothing was recomputed.
 	values int
 	plain  bool
@@ -72,14 +73,20 @@ func (t trial) number(f *graph.Func) {
 	}
 }
 
-// try places u with a recipe for each block, unless that was already tried.
+// decides reports whether the trial tells if the bytes of temporaries are within a budget.
+func (t trial) decides(budget int64) bool { return t.most <= budget || t.least > budget }
+
+// try places u with a recipe for each block, as well as it takes to tell whether that is within the budget,
+// unless that is known already.
 func (u *Unit) try(recipe []Recompute) (trial, error) {
 	k := make([]byte, 0, len(recipe)+8)
 	for _, r := range recipe {
 		k = append(k, byte(r))
 	}
 	k = binary.LittleEndian.AppendUint64(k, uint64(u.Align))
-	if t, ok := u.tried[string(k)]; ok {
+	before, again := u.tried[string(k)]
+	if again && before.decides(u.Budget) {
+		t := before
 		if t.plain {
 			t.number(u.F)
 		}
@@ -90,7 +97,7 @@ func (u *Unit) try(recipe []Recompute) (trial, error) {
 		return trial{}, err
 	}
 	v := Unit{F: f, Align: u.Align, Twice: u.Twice}
-	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order, place} {
+	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order} {
 		if err := u.interrupted(); err != nil {
 			return trial{}, err
 		}
@@ -98,7 +105,10 @@ func (u *Unit) try(recipe []Recompute) (trial, error) {
 			return trial{}, err
 		}
 	}
-	t := trial{v.Placement.Bytes, f.NumValues(), f == u.F}
+	t := trial{values: f.NumValues(), plain: f == u.F}
+	if t.least, t.most, err = extent(v.F, u.Align, u.Budget); err != nil {
+		return trial{}, err
+	}
 	u.tried[string(k)] = t
 	return t, nil
 }

@@ -38,10 +38,10 @@ type slicer struct {
 // sliced returns f with the blocks of [RecomputeSlices] cut, if worth approves, given the
 // memory that a half of a block needs as a whole and in parts.
 func sliced(f *graph.Func, recipe []Recompute, parts int, worth func(whole, parts int64) bool) (*graph.Func, error) {
-	g := *f
+	g := f.Shallow()
 	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
 	g.Outputs = append([]graph.Output(nil), f.Outputs...)
-	z := &slicer{rebuilder: &rebuilder{b: graph.Extend(&g), now: make([]*graph.Value, f.NumValues())}, defUse: newDefUse(f), parts: parts, worth: worth}
+	z := &slicer{rebuilder: &rebuilder{b: graph.Extend(g), now: make([]*graph.Value, f.NumValues())}, defUse: newDefUse(f), parts: parts, worth: worth}
 	for _, vs := range [][]*graph.Value{g.Inputs, g.States} {
 		for _, v := range vs {
 			z.now[v.ID] = v
@@ -67,8 +67,8 @@ func sliced(f *graph.Func, recipe []Recompute, parts int, worth func(whole, part
 			g.Outputs[i].Value = z.value(o.Value)
 		}
 	})
-	dropDead(&g)
-	return &g, err
+	dropDead(g)
+	return g, err
 }
 
 // classify finds the values whose leading dimension counts rows of the batch, and the

@@ -52,7 +52,7 @@ func doubled(f *graph.Func, name string) (*graph.Func, error) {
 			}
 		}
 	}
-	g := *f
+	g := f.Shallow()
 	g.Nodes = make([]*graph.Node, 0, 2*len(f.Nodes))
 	g.Outputs = slices.Clone(f.Outputs)
 	// The replacements of values in the first of the two backward halves, and afterwards.
@@ -106,5 +106,5 @@ func doubled(f *graph.Func, name string) (*graph.Func, error) {
 			g.Outputs[i].Value = v
 		}
 	}
-	return &g, nil
+	return g, nil
 }

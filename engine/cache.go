@@ -57,7 +57,6 @@ type (
 		compute graph.DType
 		tf32    bool
 		staging int64
-		away    bool
 	}
 )
 
@@ -143,53 +142,71 @@ type source struct {
 	content *content
 }
 
-// compile runs the passes over s, the next function of p, unless o's cache has the
-// result.
-func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
-	k := finishedKey{traits: p.Traits, compute: o.ComputeDType, tf32: o.TF32, staging: o.Staging, away: o.OffloadActivations}
-	finished := func(c content) *Func {
-		k.content = c
-		return o.Cache.finished[k]
+// job is a function on its way through the passes.
+type job struct {
+	s *source
+	u *pass.Unit // after the passes before recomputation; nil: it was finished already
+	f *Func
+	// key is what f is kept under in a cache, unless something of it is recomputed.
+	key finishedKey
+	err error
+}
+
+// start runs the passes before recomputation over s, the next function of p, unless o's cache has the result of
+// these or of all passes.
+func (s *source) start(p *Program, o *CompileOptions) *job {
+	j := &job{s: s, u: s.front, key: finishedKey{traits: p.Traits, compute: o.ComputeDType, tf32: o.TF32, staging: o.Staging}}
+	finished := func(c content) bool {
+		j.key.content = c
+		j.f = o.Cache.finished[j.key]
+		return j.f != nil
 	}
-	if s.content != nil {
-		if f := finished(*s.content); f != nil {
-			return f, nil
-		}
+	if s.content != nil && finished(*s.content) || j.u != nil {
+		return j
 	}
-	u := s.front
-	if u == nil {
-		if err := graph.Catch(func() { u = s.build(p.Funcs) }); err != nil {
-			return nil, err
-		}
-		u.ComputeDType, u.TF32, u.Compress, u.Context = o.ComputeDType, o.TF32, o.Compress, o.Context
-		if o.Cache != nil && u.Loss == "" { // nothing of it is recomputed
-			c := contentOf(u)
-			if !s.again {
-				s.content = &c
-			}
-			if f := finished(c); f != nil {
-				return f, nil
-			}
-		}
-		if err := pass.Front(u, o.passes()); err != nil {
-			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
-		}
+	if j.err = graph.Catch(func() { j.u = s.build(p.Funcs) }); j.err != nil {
+		return j
+	}
+	j.u.ComputeDType, j.u.TF32, j.u.Compress, j.u.Context = o.ComputeDType, o.TF32, o.Compress, o.Context
+	if o.Cache != nil && j.u.Loss == "" { // nothing of it is recomputed
+		c := contentOf(j.u)
 		if !s.again {
-			s.front = u
+			s.content = &c
+		}
+		if finished(c) {
+			return j
 		}
 	}
-	u, err := pass.Back(u, o.passes(), func(u *pass.Unit) {
+	if err := pass.Front(j.u, o.passes()); err != nil {
+		j.err = fmt.Errorf("compiling %s: %w", j.u.F.Name, err)
+	} else if !s.again {
+		s.front = j.u
+	}
+	return j
+}
+
+// finish runs the other passes. It does not use the cache, so that several functions can be finished at once.
+func (j *job) finish(p *Program, o *CompileOptions) {
+	if j.f != nil || j.err != nil {
+		return
+	}
+	u, err := pass.Back(j.u, o.passes(), func(u *pass.Unit) {
 		u.Fusion, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.OffloadActivations, u.Staging, u.Context = &p.Traits.Fusion, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.OffloadActivations, o.Staging, o.Context
 	})
 	if err != nil {
-		return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
+		j.err = fmt.Errorf("compiling %s: %w", j.u.F.Name, err)
+		return
 	}
-	f := &Func{u.F.Name, u.F, u.Placement, u.Blocks}
-	if o.Cache != nil && u.Loss == "" {
-		if o.Cache.finished == nil {
-			o.Cache.finished = map[finishedKey]*Func{}
-		}
-		o.Cache.finished[k], s.front = f, nil
+	j.f = &Func{u.F.Name, u.F, u.Placement, u.Blocks}
+}
+
+// keep puts a finished function into the cache.
+func (j *job) keep(c *Cache) {
+	if c == nil || j.u == nil || j.u.Loss != "" {
+		return
 	}
-	return f, nil
+	if c.finished == nil {
+		c.finished = map[finishedKey]*Func{}
+	}
+	c.finished[j.key], j.s.front = j.f, nil
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -120,14 +121,47 @@ func compile(sources []*source, o CompileOptions) (*Program, error) {
 	if p.Traits.Align <= 0 {
 		return nil, fmt.Errorf("the traits of %s have no alignment", p.Traits.Name)
 	}
-	for _, s := range sources {
-		f, err := s.compile(p, &o)
-		if err != nil {
+	for len(sources) > 0 {
+		n := 1 // how many do not depend on what is made of the others
+		for n < len(sources) && !sources[n].again {
+			n++
+		}
+		if err := p.compile(sources[:n], &o); err != nil {
 			return nil, err
 		}
-		p.Funcs = append(p.Funcs, f)
+		sources = sources[n:]
 	}
 	return p, p.layOut()
+}
+
+// compile appends functions, which do not depend on what is made of one another. They are independent after the
+// passes before recomputation, and then pass at once, unless somebody looks on.
+func (p *Program) compile(sources []*source, o *CompileOptions) error {
+	var jobs []*job
+	for _, s := range sources {
+		j := s.start(p, o)
+		if j.err != nil {
+			return j.err
+		}
+		jobs = append(jobs, j)
+	}
+	var all sync.WaitGroup
+	for _, j := range jobs {
+		if o.Times != nil || o.Dump != "" {
+			j.finish(p, o)
+			continue
+		}
+		all.Go(func() { j.finish(p, o) })
+	}
+	all.Wait()
+	for _, j := range jobs {
+		if j.err != nil {
+			return j.err
+		}
+		j.keep(o.Cache)
+		p.Funcs = append(p.Funcs, j.f)
+	}
+	return nil
 }
 
 // traits returns the device's traits, the processor's if no device is named.

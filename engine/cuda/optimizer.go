@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/codebook"
@@ -75,7 +76,7 @@ func (c *code) moments() address {
 const bookBytes = 2 * 2 * 256 * 4
 
 // books are the values of the signed and the unsigned codes, with the upper bound of each code.
-func books() *params {
+var books = sync.OnceValue(func() *params {
 	p := new(params)
 	for _, b := range []*codebook.Book{codebook.Signed, codebook.Unsigned} {
 		for _, list := range [][256]float32{b.Values, b.Above} {
@@ -85,7 +86,7 @@ func books() *params {
 		}
 	}
 	return p
-}
+})
 
 // step adds a parameter to the batch that earlier nodes began, or begins another.
 func (l *lowering) step(n *graph.Node, op graph.Optimizer) {

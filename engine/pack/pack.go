@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 )
 
 // Buffer is one block of memory. It is live in the half-open interval [Start, End) of
@@ -150,18 +151,20 @@ type packer struct {
 	method  string
 	tried   int
 
-	trial []int64 // offsets of the placement being made
-	shelf shelf
+	attempts [len(fits)]attempt
 }
 
 func newPacker(items []item) *packer {
-	return &packer{
+	p := &packer{
 		items:   items,
 		bound:   maxLive(items),
 		offsets: make([]int64, len(items)),
 		ranking: make([]int32, len(items)),
-		trial:   make([]int64, len(items)),
 	}
+	for f := range p.attempts {
+		p.attempts[f].offsets = make([]int64, len(items))
+	}
+	return p
 }
 
 // goal is the largest arena size that needs no improving.
@@ -178,25 +181,25 @@ func (p *packer) greedy(goal int64) {
 			ranking[i] = int32(i)
 		}
 		slices.SortStableFunc(ranking, func(a, b int32) int { return o.compare(&p.items[a], &p.items[b]) })
-		for _, f := range [...]fit{firstFit, bestFit} {
-			p.try(ranking, f, o.name)
+		// Both fits at once. A placement that reaches the best size cannot win: place stops there.
+		var sizes [len(fits)]int64
+		var all sync.WaitGroup
+		for f := range fits {
+			all.Go(func() { sizes[f], _ = p.attempts[f].place(p.items, ranking, fit(f), p.best) })
+		}
+		all.Wait()
+		for f, size := range sizes {
+			p.tried++
+			if size < p.best {
+				p.best = size
+				p.method = o.name + "/" + fits[f]
+				copy(p.offsets, p.attempts[f].offsets)
+				copy(p.ranking, ranking)
+			}
 			if p.best <= goal {
 				return
 			}
 		}
-	}
-}
-
-// try places the items in the order of ranking and keeps the result if it is the best so far.
-func (p *packer) try(ranking []int32, f fit, name string) {
-	p.tried++
-	// A placement that reaches the best size cannot win: place stops there.
-	size, _ := p.place(ranking, f, p.best)
-	if size < p.best {
-		p.best = size
-		p.method = name + "/" + f.String()
-		copy(p.offsets, p.trial)
-		copy(p.ranking, ranking)
 	}
 }
 

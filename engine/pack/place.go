@@ -8,34 +8,35 @@ const (
 	bestFit             // the smallest gap that is large enough, the lowest of equals
 )
 
-func (f fit) String() string {
-	if f == bestFit {
-		return "best-fit"
-	}
-	return "first-fit"
+var fits = [...]string{firstFit: "first-fit", bestFit: "best-fit"}
+
+// attempt is a placement: a shelf, and the offsets of the items on it.
+type attempt struct {
+	shelf   shelf
+	offsets []int64
 }
 
-// place puts the items on the shelf in the order of ranking and writes p.trial. It returns the arena size, or
-// limit and the item at fault as soon as an item would reach limit or more.
-func (p *packer) place(ranking []int32, f fit, limit int64) (size int64, at int32) {
-	p.shelf.clear()
+// place puts the items on the shelf in the order of ranking. It returns the arena size, or limit and the item at
+// fault as soon as an item would reach limit or more.
+func (a *attempt) place(items []item, ranking []int32, f fit, limit int64) (size int64, at int32) {
+	a.shelf.clear()
 	for _, i := range ranking {
-		it := &p.items[i]
+		it := &items[i]
 		var lo int64
 		if f == firstFit {
-			lo = p.shelf.first(it)
+			lo = a.shelf.first(it)
 		} else {
-			lo = p.shelf.tightest(it)
+			lo = a.shelf.tightest(it)
 		}
 		hi := lo + it.size
 		if hi >= limit {
 			return limit, i
 		}
-		p.trial[i] = lo
+		a.offsets[i] = lo
 		if hi > size {
 			size, at = hi, i
 		}
-		p.shelf.insert(it, lo)
+		a.shelf.insert(it, lo)
 	}
 	return size, at
 }

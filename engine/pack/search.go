@@ -16,7 +16,8 @@ func (p *packer) search(goal int64, tries int) {
 	}
 	rng := rand.New(rand.NewPCG(0x736e7567, uint64(len(p.items))))
 	current := slices.Clone(p.ranking)
-	size, top := p.place(current, firstFit, math.MaxInt64)
+	a := &p.attempts[firstFit]
+	size, top := a.place(p.items, current, firstFit, math.MaxInt64)
 	next := make([]int32, len(current))
 	for range tries {
 		if p.best <= goal {
@@ -29,11 +30,11 @@ func (p *packer) search(goal int64, tries int) {
 		}
 		p.tried++
 		// An order more than 2 % worse than the current one is not worth finishing.
-		n, at := p.place(next, firstFit, size+size/50+1)
+		n, at := a.place(p.items, next, firstFit, size+size/50+1)
 		if n < p.best {
 			p.best = n
 			p.method = "search"
-			copy(p.offsets, p.trial)
+			copy(p.offsets, a.offsets)
 			copy(p.ranking, next)
 		}
 		if n <= size || n <= size+size/50 && rng.IntN(50) == 0 {

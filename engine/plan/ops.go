@@ -35,7 +35,7 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 			by[name] = row
 		}
 		row.Runs += r.times
-		row.Roofline += r.times * r.roofline
+		row.Roofline += r.times * (s.roofline(r.node) - r.shared)
 		row.add(r.pipes, r.times)
 	}
 	var rows []OpRow

@@ -209,7 +209,7 @@ type operation struct {
 	node     *graph.Node
 	times    float64
 	pipes    Pipes
-	roofline float64 // time by its cost alone
+	shared   float64 // of its launch with the operation before
 }
 
 // operations returns the nodes of an update that do any work.
@@ -244,7 +244,7 @@ func (s Speed) nodes(f *engine.Func) iter.Seq[operation] {
 				continue
 			}
 			shared := s.shared(before, n)
-			o := operation{f.Name, n, 1, priced[n], s.roofline(n) - shared}
+			o := operation{f.Name, n, 1, priced[n], shared}
 			if !ok {
 				o.pipes = s.uncounted(n, shared)
 			}
@@ -263,9 +263,15 @@ func (s Speed) priced(nodes []*graph.Node) (map[*graph.Node]Pipes, bool) {
 	if !ok {
 		return nil, false
 	}
-	priced := map[*graph.Node]Pipes{}
+	priced := make(map[*graph.Node]Pipes, len(list))
 	for _, l := range list {
 		took := s.Launched(l)
+		if len(l.Also) == 0 {
+			p := priced[l.Node]
+			p.add(took, 1)
+			priced[l.Node] = p
+			continue
+		}
 		of := append([]*graph.Node{l.Node}, l.Also...)
 		var all float64
 		for _, n := range of {

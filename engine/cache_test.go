@@ -123,6 +123,32 @@ func TestCacheSharesWhatIsEqual(t *testing.T) {
 	}
 }
 
+// Functions that pass at once are those that pass one after another, as they do while somebody looks on.
+func TestFunctionsAtOnce(t *testing.T) {
+	training := rows(8, 2)
+	training.Variants = []string{"short", "middle", "long"}
+	for _, recompute := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeAuto} {
+		o := engine.CompileOptions{Traits: &engine.CPU, ComputeDType: graph.BF16, Recompute: recompute, Budget: 3000}
+		at, err := engine.CompileTraining(training, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Times = func(string, time.Duration) {}
+		one, err := engine.CompileTraining(training, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(at.Layout, one.Layout) || len(at.Funcs) != len(one.Funcs) || len(one.Funcs) < 7 {
+			t.Fatalf("%v: %d functions, want %d with the same layout", recompute, len(at.Funcs), len(one.Funcs))
+		}
+		for i, f := range at.Funcs {
+			if w := one.Funcs[i]; f.F.String() != w.F.String() || !reflect.DeepEqual(f.Placement.Offset, w.Placement.Offset) {
+				t.Errorf("%v: %s is\n%v\nwant\n%v", recompute, f.Name, f.F, w.F)
+			}
+		}
+	}
+}
+
 // Functions that differ in anything have different fingerprints.
 func TestFingerprint(t *testing.T) {
 	build := func(change func(f *graph.Func)) [32]byte {

@@ -151,7 +151,7 @@ type packer struct {
 	method  string
 	tried   int
 
-	attempts [len(fits)]attempt
+	attempts [2]attempt // that are made at once
 }
 
 func newPacker(items []item) *packer {
@@ -161,8 +161,8 @@ func newPacker(items []item) *packer {
 		offsets: make([]int64, len(items)),
 		ranking: make([]int32, len(items)),
 	}
-	for f := range p.attempts {
-		p.attempts[f].offsets = make([]int64, len(items))
+	for k := range p.attempts {
+		p.attempts[k] = attempt{offsets: make([]int64, len(items)), ranking: make([]int32, len(items))}
 	}
 	return p
 }
@@ -172,29 +172,31 @@ func (p *packer) goal(opts Options) int64 {
 	return max(p.bound+int64(float64(p.bound)*max(opts.Tolerance, 0)), opts.Enough)
 }
 
-// greedy tries every order with both fits and stops when the goal is met.
+// greedy tries every order with both fits and stops when the goal is met: often at the first. The others are tried
+// two at a time.
 func (p *packer) greedy(goal int64) {
 	p.best = math.MaxInt64
-	ranking := make([]int32, len(p.items))
-	for _, o := range orders {
-		for i := range ranking {
-			ranking[i] = int32(i)
-		}
-		slices.SortStableFunc(ranking, func(a, b int32) int { return o.compare(&p.items[a], &p.items[b]) })
-		// Both fits at once. A placement that reaches the best size cannot win: place stops there.
-		var sizes [len(fits)]int64
+	const tries = len(orders) * len(fits)
+	for from, n := 0, 1; from < tries; from, n = from+n, len(p.attempts) {
+		var sizes [len(p.attempts)]int64
 		var all sync.WaitGroup
-		for f := range fits {
-			all.Go(func() { sizes[f], _ = p.attempts[f].place(p.items, ranking, fit(f), p.best) })
+		n := min(n, tries-from)
+		for k := range n {
+			all.Go(func() {
+				a := &p.attempts[k]
+				a.rank(p.items, orders[(from+k)/len(fits)])
+				// A placement that reaches the best size cannot win: place stops there.
+				sizes[k], _ = a.place(p.items, a.ranking, fit((from+k)%len(fits)), p.best)
+			})
 		}
 		all.Wait()
-		for f, size := range sizes {
+		for k, size := range sizes[:n] {
 			p.tried++
 			if size < p.best {
 				p.best = size
-				p.method = o.name + "/" + fits[f]
-				copy(p.offsets, p.attempts[f].offsets)
-				copy(p.ranking, ranking)
+				p.method = orders[(from+k)/len(fits)].name + "/" + fits[(from+k)%len(fits)]
+				copy(p.offsets, p.attempts[k].offsets)
+				copy(p.ranking, p.attempts[k].ranking)
 			}
 			if p.best <= goal {
 				return

@@ -1,5 +1,7 @@
 package pack
 
+import "slices"
+
 // fit is the rule by which a buffer takes one of the free gaps.
 type fit int
 
@@ -10,10 +12,19 @@ const (
 
 var fits = [...]string{firstFit: "first-fit", bestFit: "best-fit"}
 
-// attempt is a placement: a shelf, and the offsets of the items on it.
+// attempt is a placement: a shelf, the offsets of the items on it, and the order of a greedy one.
 type attempt struct {
 	shelf   shelf
 	offsets []int64
+	ranking []int32
+}
+
+// rank sorts the items for a greedy placement.
+func (a *attempt) rank(items []item, o order) {
+	for i := range a.ranking {
+		a.ranking[i] = int32(i)
+	}
+	slices.SortStableFunc(a.ranking, func(x, y int32) int { return o.compare(&items[x], &items[y]) })
 }
 
 // place puts the items on the shelf in the order of ranking. It returns the arena size, or limit and the item at

@@ -16,7 +16,7 @@ func (p *packer) search(goal int64, tries int) {
 	}
 	rng := rand.New(rand.NewPCG(0x736e7567, uint64(len(p.items))))
 	current := slices.Clone(p.ranking)
-	a := &p.attempts[firstFit]
+	a := &p.attempts[0]
 	size, top := a.place(p.items, current, firstFit, math.MaxInt64)
 	next := make([]int32, len(current))
 	for range tries {

@@ -87,39 +87,45 @@ func newAwayPlan(u *Unit) *awayPlan {
 		}
 	}
 	bufs := buffers(u.F)
-	of := make([]*buffer, u.F.NumValues())
-	for _, b := range bufs {
+	of := make([]int, u.F.NumValues()) // index of a value's buffer, from 1; 0: none
+	for i, b := range bufs {
 		b.bytes = (b.bytes + granule - 1) / granule * granule
 		p.live[b.start] += b.bytes
 		p.live[b.end] -= b.bytes
 		for _, v := range b.values {
-			of[v.ID] = b
+			of[v.ID] = i + 1
 		}
 	}
 	for i := range nodes {
 		p.live[i+1] += p.live[i]
 	}
-	last := map[*buffer]int{}
-	idle := map[*buffer]away{}
+	type use struct {
+		last int // position of the last node that used it, from 1; 0: none yet
+		idle away
+	}
+	uses := make([]use, len(bufs))
 	for i, n := range nodes {
 		if graph.IsView(n.Op) {
 			continue
 		}
-		for _, v := range slices.Concat(n.In, n.Out) {
-			b := of[v.ID]
-			if b == nil {
-				continue
+		for _, vs := range [...][]*graph.Value{n.In, n.Out} {
+			for _, v := range vs {
+				k := of[v.ID] - 1
+				if k < 0 {
+					continue
+				}
+				b := &uses[k]
+				if at := b.last - 1; at >= 0 && p.starts[i]-p.starts[at+1] > b.idle.idle {
+					b.idle = away{buffer: bufs[k], from: at, to: i, idle: p.starts[i] - p.starts[at+1]}
+				}
+				b.last = i + 1
 			}
-			if at, ok := last[b]; ok && p.starts[i]-p.starts[at+1] > idle[b].idle {
-				idle[b] = away{buffer: b, from: at, to: i, idle: p.starts[i] - p.starts[at+1]}
-			}
-			last[b] = i
 		}
 	}
 	least := min(cmp.Or(u.Staging, StagingWindow)/awayOfStaging, slices.Max(p.live)/awayOfAll)
-	for _, b := range bufs {
-		a, ok := idle[b]
-		if !ok || b.bytes < least || slices.ContainsFunc(b.values, graph.Staged) {
+	for i, b := range bufs {
+		a := uses[i].idle
+		if a.buffer == nil || b.bytes < least || slices.ContainsFunc(b.values, graph.Staged) {
 			continue
 		}
 		a.value = b.holds(a.from, position)
@@ -282,14 +288,11 @@ func park(u *Unit, list []*away) (err error) {
 		coming[a.due] = append(coming[a.due], a)
 		of[a.value] = a
 	}
-	position := make(map[*graph.Node]int, len(u.F.Nodes))
-	for i, n := range u.F.Nodes {
-		position[n] = i
-	}
+	position := positionsOf(u.F)
 	count := 0
 	old := u.F
 	u.F, err = old.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
-		i := position[n]
+		i := position.of(n)
 		for _, a := range leaving[i] {
 			b.At(a.value.Node, func() {
 				s := b.State(&graph.State{Name: fmt.Sprintf("%s/activation.%d", old.Name, count), Type: a.value.Type, Role: graph.Activation, Offloaded: true})
@@ -304,7 +307,7 @@ func park(u *Unit, list []*away) (err error) {
 			})
 		}
 		for k, v := range n.In {
-			if a := of[graph.Storage(v)]; a != nil && a.back != nil && (v.Node == a.value.Node || position[v.Node] < a.due) {
+			if a := of[graph.Storage(v)]; a != nil && a.back != nil && (v.Node == a.value.Node || position.of(v.Node) < a.due) {
 				in[k] = a.view(b, v)
 			}
 		}

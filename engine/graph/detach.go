@@ -6,9 +6,6 @@ type Detach struct{}
 // Name is "detach".
 func (Detach) Name() string { return "detach" }
 
-// View: the result is the operand's storage.
-func (Detach) View() {}
-
 // Infer keeps the type.
 func (Detach) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {

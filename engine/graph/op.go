@@ -115,14 +115,15 @@ func (n *Node) Changes() (names []string) {
 	return names
 }
 
-// Viewer is an operation whose only result is its first operand's storage
-// under another shape: it costs nothing and shares the buffer.
-type Viewer interface{ View() }
-
-// IsView reports whether op only renames storage.
+// IsView reports whether op only renames storage: its only result is its first operand's buffer under another
+// shape, which costs nothing. Every pass asks that of every operand, and comparing two types is faster than looking
+// for a method.
 func IsView(op Op) bool {
-	_, ok := op.(Viewer)
-	return ok
+	switch op.(type) {
+	case Reshape, Detach:
+		return true
+	}
+	return false
 }
 
 // Storage returns the value whose buffer v uses: v itself, or the one it is a view of.

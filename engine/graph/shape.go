@@ -34,9 +34,6 @@ type Reshape struct{ Shape Shape }
 // Name is "reshape".
 func (Reshape) Name() string { return "reshape" }
 
-// View: the result is the operand's storage.
-func (Reshape) View() {}
-
 // Infer checks that the number of elements is unchanged.
 func (r Reshape) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/kernels/lines"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
@@ -50,6 +51,7 @@ func (c *Context) parse(name, ptx string) (*ptxsim.Module, error) {
 	if err != nil {
 		return nil, &driver.Error{Call: name, Code: driver.InvalidPTX, Log: err.Error()}
 	}
+	m.Source = lines.Of(ptx)
 	return m, nil
 }
 

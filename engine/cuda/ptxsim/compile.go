@@ -198,6 +198,10 @@ func (m *Module) where(st *statement) string {
 		} else {
 			src = fmt.Sprintf(" (file %d:%d)", st.file, st.row)
 		}
+	} else if m.Source != nil {
+		if at := m.Source(st.line); at != "" {
+			src = fmt.Sprintf(" (%s)", at)
+		}
 	}
 	text := strings.Join(strings.Fields(st.text), " ")
 	if len(text) > 200 {

@@ -247,7 +247,7 @@ func (k *loop) widest() int {
 
 // text is the PTX of the kernel from its parameters on.
 func (k *loop) text(target int) (string, error) {
-	steps, err := stepLibrary[target]()
+	steps, err := stepsOf(target)
 	if err != nil {
 		return "", err
 	}

@@ -77,7 +77,7 @@ func (ep *epilogue) substitute(target int, kernel string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	steps, err := stepLibrary[target]()
+	steps, err := stepsOf(target)
 	if err != nil {
 		return "", err
 	}

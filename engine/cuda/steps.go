@@ -19,19 +19,24 @@ type step struct {
 	results int
 }
 
-// stepLibrary holds each target's steps, by name without "step_".
-var stepLibrary = map[int]func() (map[string]*step, error){}
+// stepSets holds the steps that were parsed, by the version of the kernels and the target.
+var stepSets sync.Map
 
-func init() {
-	for _, target := range kernels.Targets {
-		stepLibrary[target] = sync.OnceValues(func() (map[string]*step, error) {
-			text, err := kernels.Family(target, "steps")
-			if err != nil {
-				return nil, err
-			}
-			return parseSteps(text)
-		})
+// stepsOf returns a target's steps by name without "step_".
+func stepsOf(target int) (map[string]*step, error) {
+	key := fmt.Sprint(kernels.Version(), target)
+	if steps, ok := stepSets.Load(key); ok {
+		return steps.(map[string]*step), nil
 	}
+	text, err := kernels.Family(target, "steps")
+	if err != nil {
+		return nil, err
+	}
+	steps, err := parseSteps(text)
+	if err == nil {
+		stepSets.Store(key, steps)
+	}
+	return steps, err
 }
 
 // parseSteps reads the functions of a PTX module.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -32,23 +33,58 @@ func Target(capability int) (best int) {
 	return best
 }
 
+// Set is what a compiler made of the sources.
+type Set struct {
+	files     fs.FS
+	version   func() string
+	libraries map[int]func() (map[string]kernel, error) // the kernels of each target by name
+}
+
+// New returns the kernels in files, which has the layout that build.sh writes: ptx/sm_75/gemm.ptx.gz.
+func New(files fs.FS) *Set {
+	s := &Set{files: files, libraries: map[int]func() (map[string]kernel, error){}}
+	s.version = sync.OnceValue(s.hash)
+	for _, target := range Targets {
+		s.libraries[target] = sync.OnceValues(func() (map[string]kernel, error) { return s.library(target) })
+	}
+	return s
+}
+
+// Embedded are the kernels that are part of snug.
+var Embedded = New(files)
+
+var current = Embedded
+
+// Use makes programs that are compiled from now on take their kernels from another set, and returns what
+// undoes this. It is for comparing compilers, and must not be called while a program is being compiled.
+func Use(s *Set) (undo func()) {
+	old := current
+	current = s
+	return func() { current = old }
+}
+
 // Version distinguishes the kernels from those of other versions of snug.
-var Version = sync.OnceValue(func() string {
+func Version() string { return current.version() }
+
+func (s *Set) hash() string {
 	h := sha256.New()
-	_ = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+	_ = fs.WalkDir(s.files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := files.ReadFile(path)
+		text, err := fs.ReadFile(s.files, path)
 		_, _ = fmt.Fprintf(h, "%s %d\n%s", path, len(text), text)
 		return err
 	})
 	return hex.EncodeToString(h.Sum(nil)[:8])
-})
+}
 
 // Family is the PTX of a source file, by its name without extension.
-func Family(target int, name string) (string, error) {
-	packed, err := files.Open(fmt.Sprintf("ptx/sm_%d/%s.ptx.gz", target, name))
+func Family(target int, name string) (string, error) { return current.Family(target, name) }
+
+// Family is the PTX of a source file, by its name without extension.
+func (s *Set) Family(target int, name string) (string, error) {
+	packed, err := s.files.Open(fmt.Sprintf("ptx/sm_%d/%s.ptx.gz", target, name))
 	if err != nil {
 		return "", err
 	}
@@ -58,7 +94,7 @@ func Family(target int, name string) (string, error) {
 	}
 	var out strings.Builder
 	_, err = io.Copy(&out, text)
-	return out.String(), err
+	return out.String(), errors.Join(err, packed.Close())
 }
 
 // kernel is a kernel within the text of its family.
@@ -70,13 +106,13 @@ type kernel struct {
 
 // Names lists the kernels of a target, sorted.
 func Names(target int) ([]string, error) {
-	all, err := libraries[target]()
+	all, err := current.libraries[target]()
 	return slices.Sorted(maps.Keys(all)), err
 }
 
 // Kernel is the text of one kernel from its parameters on: what follows its name.
 func Kernel(target int, name string) (string, error) {
-	all, err := libraries[target]()
+	all, err := current.libraries[target]()
 	if err != nil {
 		return "", err
 	}
@@ -116,23 +152,14 @@ func mentions(text, name string) bool {
 	}
 }
 
-// libraries holds the kernels of each target by name.
-var libraries = map[int]func() (map[string]kernel, error){}
-
-func init() {
-	for _, target := range Targets {
-		libraries[target] = sync.OnceValues(func() (map[string]kernel, error) { return library(target) })
-	}
-}
-
-func library(target int) (map[string]kernel, error) {
-	list, err := files.ReadDir(fmt.Sprintf("ptx/sm_%d", target))
+func (s *Set) library(target int) (map[string]kernel, error) {
+	list, err := fs.ReadDir(s.files, fmt.Sprintf("ptx/sm_%d", target))
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]kernel{}
 	for _, file := range list {
-		text, err := Family(target, strings.TrimSuffix(file.Name(), ".ptx.gz"))
+		text, err := s.Family(target, strings.TrimSuffix(file.Name(), ".ptx.gz"))
 		if err != nil {
 			return nil, err
 		}

@@ -65,7 +65,7 @@ func library(target int) (map[string]*kernel, error) {
 	}
 	all := map[string]*kernel{}
 	for _, f := range list {
-		text, err := kernels.Family(target, strings.TrimSuffix(f.Name(), ".gz"))
+		text, err := kernels.Embedded.Family(target, strings.TrimSuffix(f.Name(), ".gz"))
 		if err != nil {
 			return nil, err
 		}

@@ -68,6 +68,14 @@ func fakeCards() {
 			return 0
 		}
 	}
+	// CALL:NTH or CALL:NTH:RANK: the card is lost in the NTH call of the driver.
+	if lost := strings.Split(os.Getenv("SNUG_TEST_LOST"), ":"); len(lost) > 1 && (len(lost) == 2 || lost[2] == os.Getenv("SNUG_RANK")) {
+		nth, err := strconv.Atoi(lost[1])
+		if err != nil {
+			panic(err)
+		}
+		d.Fail = once(lost[0], nth, driver.ECCUncorrectable)
+	}
 	backend.UseDriver(d)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/inference/openai"
@@ -60,6 +61,8 @@ Examples:
 The memory of a language model, including its key-value cache, is planned before
 anything is allocated; what does not fit is refused with exit code 3.
 
+If the device is lost, requests get status 503 and the server ends with exit code 6.
+
 Without a token the server listens on this machine only. With one, every request
 except /healthz must carry it: Authorization: Bearer TOKEN.`
 }
@@ -86,7 +89,11 @@ func (s *serveCmd) Run(a *app) (err error) {
 		return err
 	}
 	server := serve.New(service, opt)
-	defer func() { err = errors.Join(err, server.Close()) }()
+	defer func() {
+		if closing := server.Close(); err == nil || !backend.Lost(closing) { // which err says already
+			err = errors.Join(err, closing)
+		}
+	}()
 	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", s.Listen)
 	if err != nil {
 		return err
@@ -111,7 +118,7 @@ const (
 
 // service loads the model that answers requests, with the limits for them.
 func (s *serveCmd) service(o *opened, on engine.Backend, token string) (serve.Service, serve.Options, error) {
-	opt := serve.Options{Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: answerTimeout, Waiting: s.Waiting}
+	opt := serve.Options{Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: answerTimeout, Waiting: s.Waiting, Lost: backend.Lost}
 	if s.Timeout > 0 {
 		opt.Timeout = s.Timeout
 	}

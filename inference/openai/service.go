@@ -183,7 +183,7 @@ func (s *Service) stream(w http.ResponseWriter, q *request, c *completion, event
 				p = serve.Problemf(http.StatusInternalServerError, "%v", v.Err)
 			}
 			_ = send(s.Problem(p))
-			return nil // the status has been sent
+			return &serve.Told{Err: v.Err} // the status has been sent
 		}
 		x := choices[v.Text]
 		x.Text, x.Logprobs = "", nil

@@ -32,7 +32,18 @@ type Options struct {
 	Timeout time.Duration
 	// Waiting is how many requests may wait; further ones are refused.
 	Waiting int
+	// Lost reports whether an error means that the device was lost, after which no request can be answered; nil:
+	// no error does.
+	Lost func(error) bool
 }
+
+// Told is an error that the client has been told in the course of an answer.
+type Told struct{ Err error }
+
+func (e *Told) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *Told) Unwrap() error { return e.Err }
 
 // Service answers the requests.
 type Service interface {
@@ -83,13 +94,15 @@ type Server struct {
 
 	mu       sync.Mutex
 	draining bool
+	why      string // no request can be answered; empty: they can
 	running  int
 	idle     chan struct{} // closed once nothing runs in a draining server
+	lost     chan error    // has the error by which the device was lost
 }
 
 // New serves a service, which it then owns. The caller must close the server.
 func New(service Service, opt Options) *Server {
-	s := &Server{service: service, opt: opt, began: time.Now(), idle: make(chan struct{})}
+	s := &Server{service: service, opt: opt, began: time.Now(), idle: make(chan struct{}), lost: make(chan error, 1)}
 	s.routes = append(service.Routes(), Route{http.MethodGet, healthPath, s.health})
 	slices.SortFunc(s.routes, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
 	return s
@@ -107,9 +120,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer s.leave()
 		err = do(w, r)
 	}
-	if err != nil && r.Context().Err() == nil { // otherwise the client disconnected
+	err = s.checked(err)
+	if told := (*Told)(nil); err != nil && !errors.As(err, &told) && r.Context().Err() == nil { // otherwise the client disconnected
 		s.fail(w, err)
 	}
+}
+
+// checked ends the server if an error means that the device was lost: another process may be able to use it, or
+// what restarts this one may choose another device.
+func (s *Server) checked(err error) error {
+	if err == nil || s.opt.Lost == nil || !s.opt.Lost(err) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why == "" {
+		s.why = "the server has lost its device and ends"
+		s.lost <- err
+	}
+	if told := (*Told)(nil); errors.As(err, &told) {
+		return err
+	}
+	return Problemf(http.StatusServiceUnavailable, "%s: %v", s.why, err)
 }
 
 // admit finds the route of a request and counts it as running, or returns why it may not
@@ -139,6 +171,9 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.Res
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.why != "" {
+		return nil, Problemf(http.StatusServiceUnavailable, "%s", s.why)
+	}
 	if s.draining {
 		return nil, Problemf(http.StatusServiceUnavailable, "the server is shutting down")
 	}
@@ -187,8 +222,9 @@ func reply(w http.ResponseWriter, status int, v any) error {
 }
 
 // Run serves on l until ctx ends, then calls ending, refuses further requests, and gives
-// accepted ones the time grace to finish.
-func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration, ending func()) error {
+// accepted ones the time grace to finish. It ends likewise when the device is lost, with the
+// error that says so.
+func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration, ending func()) (err error) {
 	h := &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: min(s.opt.Timeout, 10*time.Second),
 		WriteTimeout: s.opt.Timeout + 5*time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
@@ -198,9 +234,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration, e
 	select {
 	case err := <-failed:
 		return err
+	case lost := <-s.lost:
+		defer func() { err = errors.Join(lost, err) }()
 	case <-ctx.Done():
+		ending()
 	}
-	ending()
 	s.mu.Lock()
 	if s.draining = true; s.running == 0 {
 		close(s.idle)

@@ -181,6 +181,10 @@ func (s *spawn) ended(leader *child, order []*child) error {
 			}
 		case !slices.Contains([]int{exitFailed, exitStopped, exitLostRank}, own): // only this rank knows the reason, such as a stack trace
 			s.warnf("%s", c.says.text())
+			if own == exitLost && code == exitFailed { // the first rank knows only that this one failed
+				code = exitLost
+				s.warnf("snug: rank %d lost its device: start the run again with --resume, with as many processes as you like\n", c.rank)
+			}
 		}
 	}
 	switch {

@@ -72,13 +72,14 @@ func (o *options) try(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "nvrtc")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if o.Keep != "" {
-		dir = filepath.Join(o.Keep, c.Version())
+	dir := filepath.Join(o.Keep, c.Version())
+	if o.Keep == "" {
+		temporary, err2 := os.MkdirTemp("", "nvrtc")
+		if err2 != nil {
+			return err2
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+		dir = temporary
 	}
 	set, err := compileAll(c, o.Kernels, dir)
 	if err != nil {
@@ -112,16 +113,20 @@ func (o *options) try(ctx context.Context, path string) (err error) {
 func report(card driver.Card, found map[string]*result) error {
 	all := result{}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		r := found[name]
+	for _, r := range found {
 		all.cases += r.cases
 		all.same += r.same
-		if r.same < r.cases {
+	}
+	_, _ = fmt.Fprintf(w, "%s, PTX for sm_%d: %d cases, all within their bounds, %d with the bits of clang's kernels\n",
+		card.Name, kernels.Target(card.Capability()), all.cases, all.same)
+	if all.same < all.cases {
+		_, _ = fmt.Fprintf(w, "  operation\tsame bits\tlargest difference by largest result\n")
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if r := found[name]; r.same < r.cases {
 			_, _ = fmt.Fprintf(w, "  %s\t%d of %d\t%.1e\n", name, r.same, r.cases, r.off)
 		}
 	}
-	fmt.Printf("%s, PTX for sm_%d: %d cases, all within their bounds, %d with the bits of clang's kernels; operations with others (cases with the same bits, largest difference by largest result):\n",
-		card.Name, kernels.Target(card.Capability()), all.cases, all.same)
 	return w.Flush()
 }
 

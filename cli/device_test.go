@@ -3,6 +3,8 @@ package cli
 import (
 	"math"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,12 +23,29 @@ func TestEverySystemOnAnotherDevice(t *testing.T) {
 	}
 	t.Cleanup(backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}))
 	for name, r := range everySystem(t) {
-		cpu := filepath.Join(t.TempDir(), "cpu")
-		trainOn(t, r, cpu, "cpu")
 		for _, device := range []string{"reference", "cuda"} {
-			t.Run(name+"/"+device, func(t *testing.T) { trainsOn(t, r, device, cpu) })
+			var more []string
+			if device == "cuda" {
+				more = tenUpdates(name)
+			}
+			t.Run(name+"/"+device, func(t *testing.T) {
+				cpu := filepath.Join(t.TempDir(), "cpu")
+				trainOn(t, r, cpu, "cpu", more...)
+				trainsOn(t, r, device, cpu, more...)
+			})
 		}
 	}
+}
+
+// tenUpdates are settings for ten updates where a tiny run of a system has four, with the fourth saved as there.
+func tenUpdates(name string) []string {
+	switch name {
+	case "dynamo": // its first phase; the four others are as many updates again
+		return []string{"--phases.encoder_steps", "10"}
+	case "finetune": // of a model that is here already
+		return nil
+	}
+	return []string{"--training.max_steps", "10", "--training.eval_steps", "5", "--checkpoint.keep_last", "5"}
 }
 
 func trainOn(t *testing.T, r systemRun, out, device string, more ...string) {
@@ -36,10 +55,10 @@ func trainOn(t *testing.T, r systemRun, out, device string, more ...string) {
 
 // trainsOn checks that a run on a device has the same losses as on the CPU, and continues after a stop as if
 // there had been none.
-func trainsOn(t *testing.T, r systemRun, device, cpu string) {
+func trainsOn(t *testing.T, r systemRun, device, cpu string, more ...string) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")
-	trainOn(t, r, whole, device)
+	trainOn(t, r, whole, device, more...)
 	for _, of := range r.runs("") {
 		want, got := losses(t, filepath.Join(cpu, of)), losses(t, filepath.Join(whole, of))
 		if len(got) != len(want) {
@@ -55,11 +74,18 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 		return // a completed phase is not stopped
 	}
 	stopped := filepath.Join(dir, "stopped")
-	x := snug(t, "", "train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "2")
-	if x.code != 4 {
-		t.Fatalf("--until 4: exit code %d\n%s", x.code, x.err)
+	until := func(update, code int) {
+		args := slices.Concat([]string{"train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--resume", "--until", strconv.Itoa(update)}, more)
+		if x := snug(t, "", args...); x.code != code {
+			t.Fatalf("--until %d: exit code %d, want %d\n%s", update, x.code, code, x.err)
+		}
 	}
-	trainOn(t, r, stopped, device, "--resume")
+	until(2, exitStopped)
+	if len(more) > 0 {
+		until(4, exitStopped)
+	} else {
+		trainOn(t, r, stopped, device, "--resume")
+	}
 	sameWeights(t, whole, stopped)
 }
 

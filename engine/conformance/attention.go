@@ -15,7 +15,8 @@ type attnCase struct {
 	causal, segments        bool
 	drop                    float64
 	lens                    []int
-	group                   int // query heads that share a head of keys; 0: 1
+	group                   int  // query heads that share a head of keys; 0: 1
+	long                    bool // documents of about 70 positions, so that tiles of others can be skipped
 }
 
 func (c attnCase) String() string {
@@ -31,6 +32,9 @@ func (c attnCase) String() string {
 	}
 	if c.segments {
 		s = append(s, "segments")
+		if c.long {
+			s = append(s, "long")
+		}
 	}
 	if c.drop > 0 {
 		s = append(s, "drop")
@@ -72,6 +76,8 @@ var attnCases = []attnCase{
 	{batch: 1, heads: 2, tq: 131, tk: 131, k: 64, group: 2, causal: true}, // tiles of both heads
 	{batch: 1, heads: 2, tq: 40, tk: 40, k: 128, group: 2, causal: true},
 	{batch: 2, heads: 2, tq: 20, tk: 20, k: 8, group: 2, causal: true, lens: []int{0, 13}}, // a row sees nothing
+	{batch: 2, heads: 1, tq: 260, tk: 260, k: 16, causal: true, segments: true, long: true, lens: []int{250, 120}},
+	{batch: 1, heads: 1, tq: 260, tk: 260, k: 128, segments: true, long: true},
 }
 
 func (t *table) attention() {
@@ -119,9 +125,12 @@ func (t *table) attn(c attnCase, d graph.DType) {
 			in = append(in, m.given("lens", c.lens...))
 		}
 		if c.segments { // runs of a document id, as packing makes them
-			id := 0.0
+			id, length := 0.0, 6
+			if c.long {
+				length = 70
+			}
 			in = append(in, m.input("segments", graph.T(graph.I32, c.batch, c.tq), func() float64 {
-				if m.rng.IntN(6) == 0 {
+				if m.rng.IntN(length) == 0 {
 					id++
 				}
 				return id

@@ -136,10 +136,17 @@ template <class F> DEV void write(const Attention &a, void *p, u64 at, u32 strid
 
 // Finds, for the 64 queries and 64 keys of a tile, who sees whom and which weights
 // dropout keeps: a word of 32 keys a thread. What reads them comes after a barrier.
-DEV void prepare(const Attention &a, const Head &h, u32 q0, u32 k0, Shared &m) {
+// Segments hide nothing of a tile that is clear.
+DEV void prepare(const Attention &a, const Head &h, u32 q0, u32 k0, bool clear, Shared &m) {
   const u32 i = TID >> 1, half = TID & 1, q = q0 + i;
   k0 += half * 32;
-  m.seen[i][half] = q < a.tq ? seen(a, h, q, k0) : 0;
+  u32 bits = q < a.tq ? before<32>(a, h, q, k0) : 0;
+  if (a.segments && !clear && bits) {
+    const i32 *segments = a.segments + (u64)h.b * a.tq, own = segments[q];
+    NO_UNROLL for (u32 n = 0; n < 32 && bits >> n; n++)
+      if (segments[k0 + n] != own) bits &= ~(1u << n);
+  }
+  m.seen[i][half] = bits;
   m.kept[i][half] = a.run ? kept<32>(a, weight(a, h, q) + k0) : ~0u;
 }
 DEV bool bit(const u32 (&words)[2], u32 j) { return words[j >> 5] >> (j & 31) & 1; }
@@ -152,7 +159,7 @@ KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const v
   __shared__ Shared m;
   const Head h(a, head_of_block(a.tq));
   const u32 q0 = last_tile_of_block(a.tq), d = BLOCK_Y * WIDE;
-  const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1);
+  const Span span(a, h, q0, 0, h.visible(a, min_(q0 + TILE, a.tq) - 1), m.seen[0]);
   const float scale = a.scale * LOG2E;
   const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq);
   Result r;
@@ -162,11 +169,11 @@ KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const v
     top[i] = -__builtin_inff();
     sum[i] = 0.0f;
   }
-  for (u32 k0 = 0; k0 < end; k0 += TILE) {
+  for (u32 k0 = span.from / TILE * TILE; k0 < span.end; k0 += TILE) {
     Scores s;
     SYNC();
-    prepare(a, h, q0, k0, m);
-    multiply(s, queries, Vectors(a, k, h.others(a), a.key_row, k0, end), m);
+    prepare(a, h, q0, k0, false, m);
+    multiply(s, queries, Vectors(a, k, h.others(a), a.key_row, k0, span.end), m);
     UNROLL for (int i = 0; i < 8; i++) {
       float t = top[i];
       UNROLL for (int j = 0; j < 4; j++) {
@@ -186,7 +193,7 @@ KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const v
       }
     }
     put(s, m);
-    accumulate(r, Vectors(a, v, h.others(a), a.key_row, k0, end), d, m);
+    accumulate(r, Vectors(a, v, h.others(a), a.key_row, k0, span.end), d, m);
   }
   UNROLL for (int i = 0; i < 8; i++) {
     const u32 row = q0 + ty() * 8 + i;
@@ -231,19 +238,21 @@ DEV void weight_grad(float &s, float &dp, const Attention &a, u32 i, u32 j, cons
 // dq = scale sum ds k, for 64 queries.
 KERNEL __launch_bounds__(128, 2) attention_dq(const void *q, const void *k, const void *v, const void *dy, const void *o, const float *lse, float *delta, void *dq, Attention a) {
   __shared__ Shared m;
+  __shared__ HeldSpan span; // of keys
   const Head h(a, head_of_block(a.tq));
   const u32 q0 = last_tile_of_block(a.tq), d = BLOCK_Y * WIDE;
-  const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1);
+  span = Span(a, h, q0, 0, h.visible(a, min_(q0 + TILE, a.tq) - 1), m.seen[0]);
+  SYNC();
   const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq), grads(a, dy, h.output(a), a.heads * a.size, q0, a.tq);
   find_delta(a, h, dy, o, delta, q0, m);
   bring(m.lse, a, h, lse, q0, LOG2E);
   Result r;
   clear(r);
-  for (u32 k0 = 0; k0 < end; k0 += TILE) {
-    const Vectors keys(a, k, h.others(a), a.key_row, k0, end), values(a, v, h.others(a), a.key_row, k0, end);
+  for (u32 k0 = span.from / TILE * TILE; k0 < span.end; k0 += TILE) {
+    const Vectors keys(a, k, h.others(a), a.key_row, k0, span.end), values(a, v, h.others(a), a.key_row, k0, span.end);
     Scores s, dp;
     SYNC();
-    prepare(a, h, q0, k0, m);
+    prepare(a, h, q0, k0, span.clear <= k0 && k0 + TILE <= span.end, m);
     multiply(s, queries, keys, m);
     multiply(dp, grads, values, m);
     UNROLL for (int i = 0; i < 8; i++) UNROLL for (int j = 0; j < 4; j++) weight_grad(s[i][j], dp[i][j], a, ty() * 8 + i, tx() + 16 * j, m);
@@ -257,6 +266,7 @@ KERNEL __launch_bounds__(128, 2) attention_dq(const void *q, const void *k, cons
 // one head after another that share the keys.
 KERNEL __launch_bounds__(128, 2) attention_dkv(const void *q, const void *k, const void *v, const void *dy, const float *lse, const float *delta, void *dk, void *dv, Attention a) {
   __shared__ Shared m;
+  __shared__ HeldSpan span; // of queries
   Head h(a, head_of_block(a.tk) * a.group);
   const u32 k0 = tile_of_block(a.tk), d = BLOCK_Y * WIDE;
   const Vectors keys(a, k, h.others(a), a.key_row, k0, h.keys), values(a, v, h.others(a), a.key_row, k0, h.keys);
@@ -264,13 +274,14 @@ KERNEL __launch_bounds__(128, 2) attention_dkv(const void *q, const void *k, con
   Result rk, rv;
   clear(rk);
   clear(rv);
-  const u32 end = k0 < h.keys ? a.tq : 0; // keys that nothing sees have no gradient
+  span = Span(a, h, k0, h.first(a, k0), k0 < h.keys ? a.tq : 0, m.seen[0]); // keys that nothing sees have no gradient
+  SYNC();
   NO_UNROLL for (u32 n = 0; n < a.group; n++, h.next())
-    for (u32 q0 = h.first(a, k0) / TILE * TILE; q0 < end; q0 += TILE) {
+    for (u32 q0 = span.from / TILE * TILE; q0 < span.end; q0 += TILE) {
       const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq), grads(a, dy, h.output(a), a.heads * a.size, q0, a.tq);
       Scores s, dp;
       SYNC();
-      prepare(a, h, q0, k0, m);
+      prepare(a, h, q0, k0, span.clear <= q0 && q0 + TILE <= span.end, m);
       bring(m.lse, a, h, lse, q0, LOG2E);
       bring(m.delta, a, h, delta, q0, 1.0f);
       multiply(s, keys, queries, m);

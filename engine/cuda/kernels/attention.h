@@ -42,17 +42,114 @@ struct Head {
   MEMBER u64 output(const Attention &a) const { return ((u64)b * a.tq * a.heads + in_row(a)) * a.size; }
 };
 
-// Which of the 32 keys from j on query i sees.
-DEV u32 seen(const Attention &a, const Head &h, u32 i, u32 j) {
+// Which of the N <= 32 keys from j on query i sees, but for segments.
+template <int N> DEV u32 before(const Attention &a, const Head &h, u32 i, u32 j) {
   const u32 end = h.visible(a, i);
-  u32 bits = j + 32 <= end ? ~0u : j < end ? (1u << (end - j)) - 1 : 0;
+  return j + N <= end ? ~0u >> (32 - N) : j < end ? (1u << (end - j)) - 1 : 0;
+}
+
+// The segments of a row of the batch, which has as many queries as keys.
+struct Segments {
+  const i32 *of;
+  u32 last;
+  MEMBER Segments(const Attention &a, const Head &h) : of(a.segments + (u64)h.b * a.tq), last(a.tq - 1) {}
+  MEMBER i32 operator[](u32 i) const { return of[min_(i, last)]; }
+};
+// Which of 16 positions, whose segments lanes from, from+STEP, ... hold, are in segment own. Four at a
+// time: more take registers that kernels for small heads do not have.
+template <int STEP> DEV u32 same(i32 held, i32 own, u32 from) {
+  u32 bits = 0;
+  _Pragma("unroll 4") for (u32 n = 0; n < 16; n++) bits |= (u32)((i32)shuffle_from((u32)held, from + STEP * n) == own) << n;
+  return bits;
+}
+
+// Which of N keys each query of a warp sees: lane 2i+p has one query, and of 2N keys from
+// k0 on half p.
+template <int N> DEV u32 seen(const Attention &a, const Head &h, u32 i, u32 k0) {
+  const u32 p = TID & 1, j = k0 + p * N;
+  u32 bits = before<N>(a, h, i, j);
   if (a.segments) {
-    const i32 *segments = a.segments + (u64)h.b * a.tq, own = segments[i];
-    NO_UNROLL for (u32 n = 0; n < 32 && j + n < end; n++)
-      if (segments[j + n] != own) bits &= ~(1u << n);
+    const Segments s(a, h);
+    const i32 own = s[i];
+    u32 equal = 0;
+    UNROLL for (u32 n = 0; n < N; n += 16) equal |= same<2>(s[j + n + ((TID & 31) >> 1)], own, p) << n;
+    bits &= equal;
   }
   return bits;
 }
+// Which of 16 keys each query of a warp sees, a query a lane.
+DEV u32 seen_of_16(const Attention &a, const Head &h, u32 i, u32 k0) {
+  u32 bits = before<16>(a, h, i, k0);
+  if (a.segments) {
+    const Segments s(a, h);
+    bits &= same<1>(s[k0 + (TID & 15)], s[i], 0);
+  }
+  return bits;
+}
+
+// What segments leave of positions from..end for a tile: all that are in a segment between
+// the least and the greatest of the tile's are in it. For segments in order, as a packed
+// row has them, no other tile holds anything that is seen.
+struct Span {
+  u32 from, end;
+  u32 clear; // all from here to the end are in the tile's only segment; ~0u where it has several
+  // `own` is the tile's first position; scratch has room for 12 words, and barriers before and after it is used.
+  MEMBER Span(const Attention &a, const Head &h, u32 own, u32 first, u32 after, u32 *scratch) : from(first), end(after), clear(0) {
+    if (!a.segments) return;
+    const Segments s(a, h);
+    const i32 x = s[own + (TID & 31)], y = s[own + 32 + (TID & 31)];
+    i32 least = x < y ? x : y, most = x < y ? y : x;
+    UNROLL for (int i = 16; i > 0; i >>= 1) {
+      const i32 l = (i32)shuffle_xor((u32)least, i), m = (i32)shuffle_xor((u32)most, i);
+      least = l < least ? l : least;
+      most = m > most ? m : most;
+    }
+    u32 count = 0;
+    from = after;
+    end = 0;
+    _Pragma("unroll 4") for (u32 j = first + TID; j < after; j += 128) {
+      const i32 id = s.of[j];
+      if (least <= id && id <= most) {
+        from = min_(from, j);
+        end = j + 1;
+        count++;
+      }
+    }
+    UNROLL for (int i = 16; i > 0; i >>= 1) {
+      from = min_(from, shuffle_xor(from, i));
+      end = max_(end, shuffle_xor(end, i));
+      count += shuffle_xor(count, i);
+    }
+    if ((TID & 31) == 0) {
+      u32 *to = scratch + (TID >> 5) * 3;
+      to[0] = from;
+      to[1] = end;
+      to[2] = count;
+    }
+    SYNC();
+    from = after;
+    end = count = 0;
+    UNROLL for (u32 w = 0; w < 4; w++) {
+      from = min_(from, scratch[w * 3]);
+      end = max_(end, scratch[w * 3 + 1]);
+      count += scratch[w * 3 + 2];
+    }
+    SYNC();
+    from = min_(from, end);
+    clear = least == most && count == end - from ? from : ~0u;
+  }
+};
+// A span in shared memory, where a kernel has no registers for it: to be read after a barrier.
+struct HeldSpan {
+  u32 from, end, clear;
+  MEMBER void operator=(const Span &s) {
+    if (TID == 0) {
+      from = s.from;
+      end = s.end;
+      clear = s.clear;
+    }
+  }
+};
 
 // Which of the weights from `first` on, N <= 32 of them, dropout keeps: bit i is that
 // of weight first+i. Four weights share a block of random numbers.

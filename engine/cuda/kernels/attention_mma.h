@@ -22,7 +22,6 @@ DEV u32 warp() { return TID >> 5; }
 // the next.
 DEV u32 group() { return lane() >> 2; }
 DEV u32 pair() { return (lane() & 3) * 2; }
-DEV u32 shuffle_from(u32 v, u32 from) { u32 r; asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(from)); return r; }
 
 DEV void load_or_zero(u32 (&r)[4], const void *p, bool valid) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t@p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n\t}"
@@ -121,12 +120,21 @@ template <int D, class T> DEV void write(const Tile<D> &by, float (&x)[D / 8][4]
 // 2i+p has the bits of keys p*PART.. of query i.
 template <int PART> struct Masks {
   u32 visible, keep;
+  u32 some;    // bit i is set if one of the queries sees one of the i-th 16 keys: the products of others are not needed
   bool masked; // whether somebody does not see something
-  MEMBER Masks(const Attention &a, const Head &h, u32 q0, u32 k0) : visible(~0u), keep(~0u) {
-    masked = a.segments || k0 + 2 * PART > h.visible(a, q0);
-    const u32 q = min_(q0 + warp() * 16 + (lane() >> 1), a.tq - 1), k = k0 + (lane() & 1) * PART;
-    if (masked) visible = seen(a, h, q, k);
-    if (a.run) keep = kept<PART>(a, weight(a, h, q) + k);
+  // No segment hides anything from position clear to the last key of h.
+  MEMBER Masks(const Attention &a, const Head &h, u32 clear, u32 q0, u32 k0) : visible(~0u), keep(~0u), some(~0u) {
+    masked = k0 < clear || k0 + 2 * PART > h.visible(a, q0);
+    const u32 q = min_(q0 + warp() * 16 + (lane() >> 1), a.tq - 1);
+    if (masked) {
+      visible = seen<PART>(a, h, q, k0);
+      some = 0;
+      UNROLL for (u32 i = 0; i < PART / 16; i++) {
+        const u32 of = ballot((visible >> 16 * i & 0xffff) != 0);
+        some |= (u32)((of & 0x55555555) != 0) << i | (u32)((of & 0xaaaaaaaa) != 0) << (i + PART / 16);
+      }
+    }
+    if (a.run) keep = kept<PART>(a, weight(a, h, q) + k0 + (lane() & 1) * PART);
   }
   // The word of a fragment's row group (or group+8) from key k on.
   static MEMBER u32 word(u32 of, u32 k, u32 low) { return shuffle_from(of, (group() + low) * 2 + k / PART) >> (k % PART + pair()); }
@@ -136,9 +144,11 @@ template <int PART> struct Masks {
 template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T *o, float *lse, const Attention &a) {
   __shared__ ALIGNED(128) T memory[2][TILE * D];
   const Tile<D> keys(shared_address(memory[0])), values(shared_address(memory[1]));
-  const Head h(a, head_of_block(a.tq));
+  Head h(a, head_of_block(a.tq));
   const u32 q0 = last_tile_of_block(a.tq), row = q0 + warp() * 16 + group();
-  const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1);
+  const Span span(a, h, q0, 0, h.visible(a, min_(q0 + TILE, a.tq) - 1), (u32 *)memory[0]);
+  const u32 begin = span.from / TILE * TILE, end = span.end;
+  h.keys = min_(h.keys, end);
   const Vectors<T> vk{k + h.others(a), a.key_row, a.size, end}, vv{v + h.others(a), a.key_row, a.size, end};
   const float scale = a.scale * LOG2E;
 
@@ -147,22 +157,27 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
   u32 qf[D / 16][4];
   UNROLL for (u32 i = 0; i < D / 16; i++) keys.rows(qf[i], warp() * 16, i);
   SYNC();
-  if (end > 0) fetch<TILE>(keys, vk, 0);
+  if (begin < end) fetch<TILE>(keys, vk, begin);
 
+  // top is the largest score in base 2. The weights so far are relative to it, rounded as it
+  // is: where it stays, they are multiplied by exactly 1, so that a tile of which nothing is
+  // seen would change no bit.
   float r[D / 8][4], top[2] = {-__builtin_inff(), -__builtin_inff()}, sum[2] = {0.0f, 0.0f};
   clear(r);
-  NO_UNROLL for (u32 k0 = 0; k0 < end; k0 += TILE) {
+  NO_UNROLL for (u32 k0 = begin; k0 < end; k0 += TILE) {
     arrived(); // the keys; and the values before are done with
     fetch<TILE>(values, vv, k0);
+    const Masks<32> m(a, h, span.clear, q0, k0);
     float s[8][4];
     clear(s);
-    UNROLL for (u32 i = 0; i < D / 16; i++) UNROLL for (u32 j = 0; j < 4; j++) {
-      u32 b[4];
-      keys.columns(b, j * 16, i);
-      mma<T>(s[2 * j], qf[i], b[0], b[1]);
-      mma<T>(s[2 * j + 1], qf[i], b[2], b[3]);
-    }
-    const Masks<32> m(a, h, q0, k0);
+    UNROLL for (u32 p = 0; p < 4; p += 2) // by 32 keys: four sums at a time, so that none waits for itself
+      if (m.some >> p & 3)
+        UNROLL for (u32 i = 0; i < D / 16; i++) UNROLL for (u32 j = p; j < p + 2; j++) {
+          u32 b[4];
+          keys.columns(b, j * 16, i);
+          mma<T>(s[2 * j], qf[i], b[0], b[1]);
+          mma<T>(s[2 * j + 1], qf[i], b[2], b[3]);
+        }
     if (m.masked)
       UNROLL for (u32 half = 0; half < 2; half++) UNROLL for (u32 p = 0; p < 2; p++) {
         const u32 w = m.word(m.visible, p * 32, half * 8);
@@ -170,12 +185,13 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
           if (!(w >> (j * 8 + x) & 1)) s[p * 4 + j][2 * half + x] = -__builtin_inff();
       }
     UNROLL for (u32 half = 0; half < 2; half++) {
-      float t = top[half];
+      float t = -__builtin_inff();
       UNROLL for (u32 j = 0; j < 8; j++) t = fmax_(t, fmax_(s[j][2 * half], s[j][2 * half + 1]));
       t = fmax_(t, shuffle_xor(t, 1));
       t = fmax_(t, shuffle_xor(t, 2));
-      const float base = t == -__builtin_inff() ? 0.0f : t * scale; // nothing seen yet
-      const float shrink = ex2(fma(top[half], scale, -base));
+      t = fmax_(top[half], t * scale);
+      const float base = t == -__builtin_inff() ? 0.0f : t; // nothing seen yet
+      const float shrink = ex2(top[half] - base);
       top[half] = t;
       sum[half] *= shrink;
       UNROLL for (u32 j = 0; j < D / 8; j++) {
@@ -196,6 +212,7 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
     arrived(); // the values; and the keys are done with
     if (k0 + TILE < end) fetch<TILE>(keys, vk, k0 + TILE);
     UNROLL for (u32 i = 0; i < 4; i++) {
+      if (!(m.some >> i & 1)) continue;
       const u32 p[4] = {pack2<T>(s[2 * i][0], s[2 * i][1]), pack2<T>(s[2 * i][2], s[2 * i][3]), pack2<T>(s[2 * i + 1][0], s[2 * i + 1][1]),
                         pack2<T>(s[2 * i + 1][2], s[2 * i + 1][3])};
       UNROLL for (u32 j = 0; j < D / 16; j++) {
@@ -211,7 +228,7 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
     s += shuffle_xor(s, 1);
     s += shuffle_xor(s, 2);
     if ((lane() & 3) == 0 && row + 8 * half < a.tq)
-      lse[(u64)h.index * a.tq + row + 8 * half] = top[half] == -__builtin_inff() ? top[half] : fma(top[half], a.scale, log_(s));
+      lse[(u64)h.index * a.tq + row + 8 * half] = top[half] == -__builtin_inff() ? top[half] : fma(top[half], 1.0f / LOG2E, log_(s));
     sum[half] = s == 0.0f ? 0.0f : a.drop_scale / s;
   }
   SYNC();
@@ -230,9 +247,11 @@ constexpr u32 STAGES = 1, STEP = 64;
 // in common.
 template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T *v, const T *dy, const T *o, const float *lse, float *delta, T *dq, const Attention &a) {
   __shared__ ALIGNED(128) T memory[2][STAGES * STEP * D]; // and nothing else: two blocks of heads of 128 fill a T4's
-  const Head h(a, head_of_block(a.tq));
+  Head h(a, head_of_block(a.tq));
   const u32 q0 = last_tile_of_block(a.tq), own = warp() * 16 + group();
-  const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1), width = a.heads * a.size;
+  const Span span(a, h, q0, 0, h.visible(a, min_(q0 + TILE, a.tq) - 1), (u32 *)memory[0]);
+  const u32 begin = span.from / STEP * STEP, end = span.end, width = a.heads * a.size;
+  h.keys = min_(h.keys, end);
   const Vectors<T> vk{k + h.others(a), a.key_row, a.size, end}, vv{v + h.others(a), a.key_row, a.size, end};
   const float scale = a.scale * LOG2E;
 
@@ -276,8 +295,8 @@ template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T 
     fetch<STEP>(tile(1, stage), vv, k0);
   };
   u32 stage = 0;
-  if (STAGES == 2 && end > 0) get(0, 0);
-  NO_UNROLL for (u32 k0 = 0; k0 < end; k0 += STEP, stage ^= STAGES - 1) {
+  if (STAGES == 2 && begin < end) get(begin, 0);
+  NO_UNROLL for (u32 k0 = begin; k0 < end; k0 += STEP, stage ^= STAGES - 1) {
     if (STAGES == 1) {
       SYNC();
       get(k0, 0);
@@ -285,8 +304,9 @@ template <class T, int D> DEV void grad_queries(const T *q, const T *k, const T 
     arrived();
     if (STAGES == 2 && k0 + STEP < end) get(k0 + STEP, stage ^ 1);
     const Tile<D> keys = tile(0, stage), values = tile(1, stage);
-    const Masks<STEP / 2> m(a, h, q0, k0);
+    const Masks<STEP / 2> m(a, h, span.clear, q0, k0);
     NO_UNROLL for (u32 c = 0; c < STEP; c += 16) {
+      if (!(m.some >> c / 16 & 1)) continue;
       float s[2][4], dp[2][4];
       clear(s);
       clear(dp);
@@ -331,11 +351,13 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
   constexpr u32 QUERIES = stay ? 16 : 32;
   __shared__ ALIGNED(128) T memory[STAGES * 2 * QUERIES * D], own[stay ? TILE * D : 8]; // of each stage the queries, then the gradients
   __shared__ float bases[STAGES][QUERIES], commons[STAGES][QUERIES];
+  __shared__ HeldSpan span; // of queries
   const Tile<D> whole(shared_address(stay ? own : memory)); // of 64 vectors
   static_assert(stay || sizeof(memory) >= 2 * TILE * D);
   Head h(a, head_of_block(a.tk) * a.group);
   const u32 k0 = tile_of_block(a.tk), kw = k0 + warp() * 16;
   const float scale = a.scale * LOG2E;
+  span = Span(a, h, k0, h.first(a, k0), k0 < h.keys ? a.tq : 0, (u32 *)bases);
 
   u32 kf[D / 16][4], vf[stay ? 1 : D / 16][4];
   fetch<TILE>(whole, Vectors<T>{k + h.others(a), a.key_row, a.size, h.keys}, k0);
@@ -354,37 +376,37 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
   clear(rv);
   auto tile = [&](u32 which, u32 stage) { return Tile<D>(shared_address(memory) + (2 * stage + which) * (QUERIES * D * 2)); };
   auto get = [&](u32 q0, u32 stage) {
-    fetch<QUERIES>(tile(0, stage), Vectors<T>{q + h.queries(a), a.row, a.size, a.tq}, q0);
-    fetch<QUERIES>(tile(1, stage), Vectors<T>{dy + h.output(a), a.heads * a.size, a.size, a.tq}, q0);
+    fetch<QUERIES>(tile(0, stage), Vectors<T>{q + h.queries(a), a.row, a.size, span.end}, q0);
+    fetch<QUERIES>(tile(1, stage), Vectors<T>{dy + h.output(a), a.heads * a.size, a.size, span.end}, q0);
     if ((u32)TID < QUERIES) {
       const u64 at = (u64)h.index * a.tq + q0 + TID;
-      const bool in = q0 + TID < a.tq;
+      const bool in = q0 + TID < span.end; // the gradients of others are zeros
       bases[stage][TID] = in ? lse[at] * LOG2E : 0.0f;
       commons[stage][TID] = in ? delta[at] : 0.0f;
     }
   };
-  const u32 end = a.tq;
   if (k0 < h.keys) // keys that nothing sees have no gradient
-    NO_UNROLL for (u32 n = 0; stay ? h.index < (head_of_block(a.tk) + 1) * a.group : n < a.group; n++, h.next()) {
-      u32 q0 = h.first(a, k0) / QUERIES * QUERIES, stage = 0;
-      if (STAGES == 2 && q0 < end) get(q0, 0);
-      NO_UNROLL for (; q0 < end; q0 += QUERIES, stage ^= STAGES - 1) {
+    NO_UNROLL for (u32 n = 0; D >= 64 ? h.index < (head_of_block(a.tk) + 1) * a.group : n < a.group; n++, h.next()) {
+      u32 q0 = span.from / QUERIES * QUERIES, stage = 0;
+      if (STAGES == 2 && q0 < span.end) get(q0, 0);
+      NO_UNROLL for (; q0 < span.end; q0 += QUERIES, stage ^= STAGES - 1) {
         if (STAGES == 1) {
           SYNC();
           get(q0, 0);
         }
         arrived();
-        if (STAGES == 2 && q0 + QUERIES < end) get(q0 + QUERIES, stage ^ 1);
+        if (STAGES == 2 && q0 + QUERIES < span.end) get(q0 + QUERIES, stage ^ 1);
         // A lane has the bits of the warp's 16 keys for a query.
-        const bool masked = a.segments || k0 + TILE > h.visible(a, q0);
+        const bool masked = q0 < span.clear || k0 + TILE > h.visible(a, q0);
         u32 visible = ~0u, keep = ~0u;
         {
           const u32 i = min_(q0 + lane(), a.tq - 1);
-          if (masked) visible = seen(a, h, i, kw);
+          if (masked) visible = seen_of_16(a, h, i, kw);
           if (a.run) keep = kept<16>(a, weight(a, h, i) + kw);
         }
         NO_UNROLL for (u32 c = 0; c < QUERIES; c += 16) {
-          const u32 thread = stay ? anew(TID) : TID, own_lane = thread & 31;
+          if (!(ballot(visible != 0) >> c & 0xffff)) continue; // none of these queries sees the warp's keys
+          const u32 thread = D >= 64 ? anew(TID) : TID, own_lane = thread & 31;
           const Tile<D> queries(tile(0, stage).base, own_lane), grads(tile(1, stage).base, own_lane), values(whole.base, own_lane);
           float s[2][4], dp[2][4];
           clear(s);

@@ -88,6 +88,7 @@ template <class T> DEV float rounded(float x) { return to_f32(from_f32<T>(x)); }
 DEV float fmax_(float a, float b) { float y; asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float fmin_(float a, float b) { float y; asm("min.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV u32 min_(u32 a, u32 b) { return a < b ? a : b; }
+DEV u32 max_(u32 a, u32 b) { return a > b ? a : b; }
 
 // Division by n of numbers below 2^31 (Granlund and Montgomery 1994).
 struct Divisor {
@@ -124,6 +125,13 @@ DEV double shuffle_xor(double v, int lanes) {
   u64 r = (u64)shuffle_xor((u32)b, lanes) | (u64)shuffle_xor((u32)(b >> 32), lanes) << 32;
   return __builtin_bit_cast(double, r);
 }
+// The lanes of a warp for which b holds.
+DEV u32 ballot(bool b) {
+  u32 r;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(r) : "r"((u32)b));
+  return r;
+}
+DEV u32 shuffle_from(u32 v, u32 from) { u32 r; asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(from)); return r; }
 DEV void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // Sums and maxima over a warp: every lane has the result, in an order that only

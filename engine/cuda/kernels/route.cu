@@ -4,13 +4,6 @@
 // Every integer sum below is exact, so the order of additions does not matter; the
 // order of rows is that of the choices.
 
-// The lanes whose predicate holds.
-DEV u32 ballot(bool b) {
-  u32 r;
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(r) : "r"((u32)b));
-  return r;
-}
-
 // How many choices are of expert BLOCK_X.
 KERNEL __launch_bounds__(256) moe_count(const int *choice, int *wanted, u32 n) {
   __shared__ u32 scratch[33];

@@ -125,8 +125,9 @@ func (l *lowering) attentionKernel(part string, a *attentionCall) string {
 
 // runTiles launches the kernel for one part, with a block for each tile of n queries or keys of each head.
 //
-// moved is its traffic, products the number of matmuls for a pair of tiles.
-func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products int, moved int64, p *params) {
+// moved is its traffic, products the number of matmuls for a pair of tiles, and hidden how many rows of them all
+// tensor cores leave out of a pair on the diagonal of a causal mask, where a warp's 16 rows do not see all columns.
+func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products, hidden int, moved int64, p *params) {
 	kernel := l.attentionKernel(part, a)
 	grid := [3]int{ceil(n, attentionTile) * heads, 1, 1}
 	if kernel == part {
@@ -138,16 +139,15 @@ func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products in
 	// Pairs of a query tile and a key tile that see each other, and how many of them need a mask. Lengths and
 	// segments are not known here, so all rows count as full length and one segment.
 	queries, keys := ceil(a.tq, attentionTile), ceil(a.tk, attentionTile)
-	pairs, masked := queries*keys, 0
+	pairs, masked, diagonal := queries*keys, 0, 0
 	switch {
 	case a.op.Causal && a.tq == a.tk:
-		pairs, masked = queries*(queries+1)/2, queries
+		pairs, masked, diagonal = queries*(queries+1)/2, queries, queries
 	case a.tk%attentionTile != 0:
 		masked = queries
 	}
 	if a.segs != nil {
 		x.does("segmented", a.heads()*pairs*grid[1])
-		masked = pairs
 	}
 	if a.run != nil {
 		x.does("dropped", a.heads()*pairs*grid[1])
@@ -155,8 +155,9 @@ func (l *lowering) runTiles(part string, a *attentionCall, n, heads, products in
 	x.does("pair", a.heads()*pairs*grid[1]).does("masked", a.heads()*masked*grid[1])
 	if kernel == part {
 		x.does("channel", a.heads()*pairs*grid[1]*ceil(a.k, 16))
+		hidden = 0
 	}
-	x.multiplies(products*a.heads()*pairs*attentionTile, attentionTile, a.k)
+	x.multiplies(a.heads()*(products*pairs*attentionTile-hidden*diagonal), attentionTile, a.k)
 }
 
 func (l *lowering) attention(n *graph.Node, op graph.Attention) {
@@ -166,7 +167,7 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	// Kernels with a block for each query, made for generation, handle only a few queries.
 	const fewQueries, largestHead = 4, 512
 	if a.tq > fewQueries || a.k > largestHead || op.Drop > 0 {
-		l.runTiles("attention", a, a.tq, a.heads(), 2, traffic(n.In[:op.Arity()]...)+traffic(n.Out[0]), p)
+		l.runTiles("attention", a, a.tq, a.heads(), 2, 16+24, traffic(n.In[:op.Arity()]...)+traffic(n.Out[0]), p)
 		return
 	}
 	// Split the keys so that the card gets about 512 blocks, of 128 keys or more each.
@@ -205,6 +206,6 @@ func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {
 	delta := l.take(4 * int64(a.heads()) * int64(a.tq))
 	operands := func() *params { return new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(do) }
 	in := traffic(n.In[3:3+graph.Attention(op).Arity()]...) + traffic(n.In[0])
-	l.runTiles("attention_dq", a, a.tq, a.heads(), 3, in+traffic(n.In[1])+traffic(n.Out...)/3, operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
-	l.runTiles("attention_dkv", a, a.tk, a.groups(), 4, in+2*traffic(n.Out...)/3, operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
+	l.runTiles("attention_dq", a, a.tq, a.heads(), 3, 3*24, in+traffic(n.In[1])+traffic(n.Out...)/3, operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
+	l.runTiles("attention_dkv", a, a.tk, a.groups(), 4, 4*24, in+2*traffic(n.Out...)/3, operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
 }

@@ -328,7 +328,7 @@ func (all *samples) attentions() {
 			attend(d, size, tile, 2*tile, graph.Attention{})
 			attend(d, size, 3*tile, tile, graph.Attention{})
 			attend(d, size, 2*tile, 2*tile, graph.Attention{Causal: true})
-			attend(d, size, 2*tile, 2*tile, graph.Attention{Segments: true})
+			attend(d, size, 4*tile, 4*tile, graph.Attention{Segments: true})
 			attend(d, size, tile, 2*tile, graph.Attention{Drop: .2})
 		}
 		for _, size := range []int{32, 128} {

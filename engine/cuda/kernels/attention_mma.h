@@ -170,14 +170,18 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
     const Masks<32> m(a, h, span.clear, q0, k0);
     float s[8][4];
     clear(s);
-    UNROLL for (u32 p = 0; p < 4; p += 2) // by 32 keys: four sums at a time, so that none waits for itself
-      if (m.some >> p & 3)
-        UNROLL for (u32 i = 0; i < D / 16; i++) UNROLL for (u32 j = p; j < p + 2; j++) {
-          u32 b[4];
-          keys.columns(b, j * 16, i);
-          mma<T>(s[2 * j], qf[i], b[0], b[1]);
-          mma<T>(s[2 * j + 1], qf[i], b[2], b[3]);
-        }
+    const bool whole = m.some == ~0u; // without branches, loads of one product overlap others
+    auto score = [&](u32 first, u32 n) __attribute__((always_inline)) {
+      UNROLL for (u32 i = 0; i < D / 16; i++) UNROLL for (u32 j = first; j < first + n; j++) {
+        u32 b[4];
+        keys.columns(b, j * 16, i);
+        mma<T>(s[2 * j], qf[i], b[0], b[1]);
+        mma<T>(s[2 * j + 1], qf[i], b[2], b[3]);
+      }
+    };
+    if (whole) score(0, 4);
+    else // by 32 keys: four sums at a time, so that none waits for itself
+      UNROLL for (u32 j = 0; j < 4; j += 2) if (m.some >> j & 3) score(j, 2);
     if (m.masked)
       UNROLL for (u32 half = 0; half < 2; half++) UNROLL for (u32 p = 0; p < 2; p++) {
         const u32 w = m.word(m.visible, p * 32, half * 8);
@@ -211,8 +215,7 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
       }
     arrived(); // the values; and the keys are done with
     if (k0 + TILE < end) fetch<TILE>(keys, vk, k0 + TILE);
-    UNROLL for (u32 i = 0; i < 4; i++) {
-      if (!(m.some >> i & 1)) continue;
+    auto weigh = [&](u32 i) __attribute__((always_inline)) {
       const u32 p[4] = {pack2<T>(s[2 * i][0], s[2 * i][1]), pack2<T>(s[2 * i][2], s[2 * i][3]), pack2<T>(s[2 * i + 1][0], s[2 * i + 1][1]),
                         pack2<T>(s[2 * i + 1][2], s[2 * i + 1][3])};
       UNROLL for (u32 j = 0; j < D / 16; j++) {
@@ -221,7 +224,9 @@ template <class T, int D> DEV void forward(const T *q, const T *k, const T *v, T
         mma<T>(r[2 * j], p, b[0], b[1]);
         mma<T>(r[2 * j + 1], p, b[2], b[3]);
       }
-    }
+    };
+    if (whole) UNROLL for (u32 i = 0; i < 4; i++) weigh(i);
+    else UNROLL for (u32 i = 0; i < 4; i++) if (m.some >> i & 1) weigh(i);
   }
   UNROLL for (u32 half = 0; half < 2; half++) {
     float s = sum[half];

@@ -87,13 +87,14 @@ DEV u32 seen_of_16(const Attention &a, const Head &h, u32 i, u32 k0) {
   return bits;
 }
 
-// What segments leave of positions from..end for a tile: all that are in a segment between
-// the least and the greatest of the tile's are in it. For segments in order, as a packed
-// row has them, no other tile holds anything that is seen.
+// The part of positions first..after-1 that segments let a tile see: from the first to the
+// last whose segment is between the least and the greatest of the tile's own. That holds for
+// any numbers; for numbers in order, as in a packed row, each tile of the part has something
+// that is seen.
 struct Span {
   u32 from, end;
-  u32 clear; // all from here to the end are in the tile's only segment; ~0u where it has several
-  // `own` is the tile's first position; scratch has room for 12 words, and barriers before and after it is used.
+  u32 clear; // all from here to the end are in the tile's only segment; ~0u where that does not hold
+  // own is the tile's first position; scratch is 12 words that nobody uses, and free again afterwards.
   MEMBER Span(const Attention &a, const Head &h, u32 own, u32 first, u32 after, u32 *scratch) : from(first), end(after), clear(0) {
     if (!a.segments) return;
     const Segments s(a, h);

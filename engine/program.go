@@ -62,6 +62,8 @@ type Program struct {
 	Untrained []string
 	// Shards describes how ranks share the optimizer; nil: they do not.
 	Shards *Shards
+	// Outer is the outer optimizer of ranks that train on their own; nil: there is none.
+	Outer *Outer
 	// Watched means that a device prepares to call a [Watch] in the middle of a run: later that
 	// takes no further memory.
 	Watched bool

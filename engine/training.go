@@ -63,6 +63,9 @@ type Training struct {
 	// Sharding divides the optimizer among ranks; nil: it is whole. It needs an
 	// Accumulation of 2 or more.
 	Sharding *Sharding
+	// Outer makes ranks train on their own between synchronizations; nil: they exchange gradients
+	// in every update. It needs an Accumulation of 2 or more.
+	Outer *Outer
 	// Eval adds the function "eval": the forward half without randomness.
 	Eval bool
 	// EvalInputs gives "eval" its own inputs, named by [EvalInput]: its micro-batches
@@ -154,6 +157,9 @@ func newTrainingStep(t Training) (*trainingStep, error) {
 	for _, variant := range t.variants() {
 		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit { return s.forwardBackward(variant, s.optimize) }})
 	}
+	if err := t.Outer.check(&t); err != nil {
+		return nil, err
+	}
 	switch {
 	case t.Accumulation <= 1 && t.Optimizer.Clip == ClipPrevious && t.LossScaling != nil:
 		return nil, errors.New("gradients with a loss scale cannot be clipped by the norm of the update before: whether one overflowed has to be known before any weight is updated")
@@ -176,6 +182,9 @@ func newTrainingStep(t Training) (*trainingStep, error) {
 			s.update(b, params, grads, true, nil)
 			return &pass.Unit{F: b.F}
 		}})
+	}
+	if t.Outer != nil {
+		s.sources = append(s.sources, s.outer()...)
 	}
 	if t.Eval {
 		s.sources = append(s.sources, t.evaluations()...)
@@ -207,7 +216,7 @@ func (s *trainingStep) compile(o CompileOptions) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Shards = s.shards
+	p.Shards, p.Outer = s.shards, s.Outer
 	for _, name := range s.unreached {
 		if !s.known[name] && !slices.Contains(p.Untrained, name) {
 			p.Untrained = append(p.Untrained, name)
@@ -271,7 +280,7 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 	obj := t.Model(b, Mode{Train: true, Variant: variant})
 	loss := b.Mul(obj.Sum, b.Input(InputInvWeight, graph.T(graph.F32)))
 	if obj.Aux != nil {
-		loss = b.Add(loss, b.MulC(obj.Aux, 1/float64(max(t.Accumulation, 1))))
+		loss = b.Add(loss, b.MulC(obj.Aux, 1/float64(max(t.ownMicroBatches(), 1))))
 	}
 	b.Output(OutputLoss, loss)
 	b.Output(OutputSum, obj.Sum)
@@ -287,6 +296,14 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 		u.Seed = t.scale(b)
 	}
 	return u
+}
+
+// ownMicroBatches returns how many micro-batches the update of a weight depends on.
+func (t *Training) ownMicroBatches() int {
+	if t.Outer != nil {
+		return t.Accumulation / t.Outer.World
+	}
+	return t.Accumulation
 }
 
 // twoPasses reports whether a step has a backward half for the norm alone: what an update waits for.

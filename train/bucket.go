@@ -102,6 +102,7 @@ func ExchangeBytes(p *engine.Program, world int, format graph.DType, how Sums) i
 	if world == 0 {
 		return 0
 	}
+	how = how.in(p)
 	buckets := bucketsOf(p, world)
 	stride, sums := sizes(buckets, 0, how)
 	n := int64(world)*(stride+wireOf(format).bytes(stride)) + sums

@@ -45,6 +45,9 @@ func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
 		}
 	}
 	d.ask = j.ask
+	if !j.together(u) {
+		return d
+	}
 	d.best = measured && j.bestAt == u && j.Save.Store != nil && j.Save.Store.KeepsBest()
 	due := j.Save.Every > 0 && u > 0 && u%j.Save.Every == 0
 	if !due && j.Save.Store != nil {
@@ -74,7 +77,7 @@ func (j *Job) logged(u int64) bool {
 // evaluationDue reports whether an evaluation within the run is due after update u and
 // has not been done.
 func (j *Job) evaluationDue(u int64) bool {
-	return j.Eval.Evaluator != nil && j.Eval.Every > 0 && u > 0 && u%j.Eval.Every == 0 && u < j.Updates && j.evaluated != u && !j.Eval.Early.Stops()
+	return j.Eval.Evaluator != nil && j.Eval.Every > 0 && u > 0 && u%j.Eval.Every == 0 && u < j.Updates && j.together(u) && j.evaluated != u && !j.Eval.Early.Stops()
 }
 
 // judge processes the monitored metric after update u: it advances a plateau schedule and

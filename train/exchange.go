@@ -67,6 +67,7 @@ type route interface {
 
 func newExchange(ctx context.Context, g dist.Group, x *engine.Executable, w wire, how Sums, library *nccl.Library) (*exchange, error) {
 	p := x.Program()
+	how = how.in(p)
 	if s := p.Shards; s != nil && len(s.Weights) != g.World() {
 		return nil, fmt.Errorf("the program divides the optimizer among %d ranks, the group has %d", len(s.Weights), g.World())
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// A checkpoint holds whole tensors, whichever ranks have their parts. If ranks share the
-// optimizer, rank 0 asks the others for their moments piece by piece while it writes, and
-// they listen until it says what comes next. Until then all wait.
+// A checkpoint holds whole tensors, whichever ranks have their parts, and all optimizers if each
+// rank has its own. Then, or if ranks share the optimizer, rank 0 asks the others for their states
+// piece by piece while it writes, and they listen until it says what comes next. Until then all
+// wait.
 
 // request is what rank 0 wants from all others.
 type request struct {
@@ -65,7 +66,7 @@ func (r *ranks) listen(x *engine.Executable) (ending, error) {
 		}
 		send, recv := make([][]byte, r.World()), make([][]byte, r.World())
 		if q.Rank == r.Rank() {
-			s := x.Program().Shards.Moments[q.Rank][q.Moment]
+			s := statesOf(x.Program(), q.Rank)[q.Moment]
 			room = slices.Grow(room[:0], int(q.Bytes))[:q.Bytes]
 			if err := x.Peek(s.Name, q.From, room); err != nil {
 				return 0, err
@@ -78,11 +79,19 @@ func (r *ranks) listen(x *engine.Executable) (ending, error) {
 	}
 }
 
+// statesOf returns the states that a rank has and others do not.
+func statesOf(p *engine.Program, rank int) []*graph.State {
+	if p.Shards != nil {
+		return p.Shards.Moments[rank]
+	}
+	return own(p)
+}
+
 // agree makes all ranks take the ending that rank 0 decided on, after rank 0 got what it
 // asked for.
-func (j *Job) agree(d *decision) (err error) {
+func (j *Job) agree(u int64, d *decision) (err error) {
 	switch {
-	case j.ranks == nil:
+	case j.ranks == nil || !j.together(u):
 		return nil
 	case j.leads():
 		return j.ranks.Broadcast(0, request{End: d.end}.encode())
@@ -97,12 +106,12 @@ type owned struct {
 	from, bytes int64
 }
 
-// gathered is the states that a checkpoint holds if ranks share the optimizer: the
-// [checkpoint.Live] of rank 0, which the others serve until it is closed.
+// gathered is the states that a checkpoint holds if ranks share the optimizer, or each has its own:
+// the [checkpoint.Live] of rank 0, which the others serve until it is closed.
 type gathered struct {
 	ranks   *ranks
 	x       *engine.Executable
-	moments map[string][]owned
+	moments map[string][]owned // by the name in the checkpoint
 
 	mu     sync.Mutex
 	closed bool
@@ -112,7 +121,16 @@ type gathered struct {
 
 func (r *ranks) gather(x *engine.Executable) *gathered {
 	g := &gathered{ranks: r, x: x, moments: map[string][]owned{}}
-	for rank, list := range x.Program().Shards.Moments {
+	p := x.Program()
+	if p.Shards == nil {
+		for rank := 1; rank < r.World(); rank++ {
+			for i, s := range own(p) {
+				g.moments[ofRank(rank, s.Name)] = []owned{{rank, i, 0, s.Type.Bytes()}}
+			}
+		}
+		return g
+	}
+	for rank, list := range p.Shards.Moments {
 		for i, s := range list {
 			g.moments[s.Name] = append(g.moments[s.Name], owned{rank, i, s.From * s.Type.DType.Size(), s.Type.Bytes()})
 		}
@@ -180,11 +198,14 @@ func (g *gathered) lost() bool {
 
 // live returns the states of the job for a checkpoint.
 func (j *Job) live() checkpoint.Live {
-	if j.shared() {
+	if j.gathers() {
 		return j.ranks.gather(j.Runner)
 	}
 	return j.Runner
 }
+
+// gathers reports whether a checkpoint needs states that other ranks have.
+func (j *Job) gathers() bool { return j.shared() || j.ranks != nil && j.outer() != nil }
 
 // wholeMoments returns the tensors of the optimizer as they are when it is not shared.
 func wholeMoments(p *engine.Program) (list []checkpoint.Tensor) {
@@ -202,19 +223,28 @@ func (j *Job) shared() bool { return j.ranks != nil && j.Runner.Program().Shards
 // handBytes is how much of a moment rank 0 sends to its owner at a time.
 const handBytes = 4 << 20
 
-// hand sends every rank its moments from the checkpoint that rank 0 resumes from.
-func (j *Job) hand(from *checkpoint.Checkpoint) error {
-	g, shards := j.Group, j.Runner.Program().Shards
-	for rank, list := range shards.Moments {
-		if rank == 0 {
-			continue // it has loaded its own
+// hand sends every rank the states that it has and others do not, from the checkpoint that rank 0 resumes
+// from. If each rank has its own optimizer, the checkpoint has so many of them; further ranks get them
+// again, from the first on.
+func (j *Job) hand(from *checkpoint.Checkpoint, optimizers int) error {
+	g, p := j.Group, j.Runner.Program()
+	for rank := 1; rank < g.World(); rank++ { // rank 0 has loaded its own
+		source := 0
+		if p.Outer != nil {
+			if source = rank % optimizers; source == 0 {
+				continue // as all have them
+			}
 		}
-		for _, s := range list {
+		for _, s := range statesOf(p, rank) {
 			var x safetensors.Tensor
 			var data []byte
 			if g.Rank() == 0 {
 				var err error
-				if x, err = from.Optimizer.Tensor(s.SavedName(from.Optimizer.Has)); err == nil {
+				name := s.SavedName(from.Optimizer.Has)
+				if source > 0 {
+					name = ofRank(source, s.Name)
+				}
+				if x, err = from.Optimizer.Tensor(name); err == nil {
 					data, err = savedPart(j.Runner.Program(), s, &x)
 				}
 				if err != nil {

@@ -57,6 +57,9 @@ func (j *Job) diagnose(f *filler, s *Step) error {
 	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Helps: j.advice(Diverged)}
 	data := j.last.update
 	for e.Micro = range data.Micro {
+		if j.outer() != nil && !j.turns().has(e.Micro) {
+			continue // another rank's
+		}
 		if data.Micro > 1 { // the inputs of a single one are still there
 			if err := j.Prepare(Inputs{Runner: j.Runner, Slot: j.slot}, data, s.Update-1, e.Micro); err != nil {
 				return errors.Join(e, err)

@@ -89,9 +89,14 @@ func (j *Job) leads() bool { return j.Group == nil || j.Group.Rank() == 0 }
 
 // stops reports whether an update is abandoned before its micro-batch m: ranks decide
 // that together, before each round.
-func (j *Job) stops(ctx context.Context, m int) (bool, error) {
-	if j.ranks == nil {
+func (j *Job) stops(ctx context.Context, u int64, m int) (bool, error) {
+	switch {
+	case j.ranks == nil:
 		return ctx.Err() != nil, nil
+	case j.outer() != nil && (m > 0 || !j.together(u)):
+		return false, j.lost()
+	case j.outer() != nil:
+		return anybody(j.ranks, ctx.Err() != nil)
 	}
 	t := j.turns()
 	switch _, round := t.of(m); {
@@ -124,6 +129,12 @@ func (j *Job) compute(ctx context.Context, u *Update, m, slot int) error {
 		return j.Runner.Run(fn, slot)
 	}
 	e := j.ranks.exchange
+	if j.outer() != nil {
+		if !e.turns.has(m) {
+			return nil
+		}
+		return j.Runner.Run(fn, slot)
+	}
 	if e.turns.begins(m) {
 		if r := e.round(ctx, m, u.Micro); r != nil {
 			if err := e.begin(r); err != nil {
@@ -163,10 +174,27 @@ func (e *exchange) round(ctx context.Context, m, micro int) *round {
 // rank must have read identically.
 const facts = 24
 
+// putFacts writes the facts about an update to b.
+func putFacts(b []byte, u *Update) {
+	binary.LittleEndian.PutUint64(b, math.Float64bits(u.Weight))
+	binary.LittleEndian.PutUint64(b[8:], uint64(u.Tokens))
+	binary.LittleEndian.PutUint64(b[16:], uint64(u.Micro))
+}
+
+// otherData reports a rank whose facts are not this rank's.
+func otherData(rank, me int, theirs, own []byte) error {
+	of := func(b []byte) (weight float64, tokens, micro uint64) {
+		return math.Float64frombits(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	}
+	w, t, m := of(theirs)
+	w0, t0, m0 := of(own)
+	return fmt.Errorf("rank %d reads other data than rank %d (weight %v, tokens %d, micro-batches %d, not %v, %d, %d): every process must have the same data files", rank, me, w, t, m, w0, t0, m0)
+}
+
 // merge gives all ranks the result of an update: gradients, losses and buffers.
 func (j *Job) merge(u *Update, s *Step) error {
 	r := j.ranks
-	if r == nil {
+	if r == nil || j.outer() != nil {
 		return nil
 	}
 	if err := r.exchange.wait(); err != nil {
@@ -175,9 +203,7 @@ func (j *Job) merge(u *Update, s *Step) error {
 	together := time.Now()
 	defer func() { s.Exchange += time.Since(together) }()
 	own := r.losses[r.Rank()]
-	binary.LittleEndian.PutUint64(own, math.Float64bits(u.Weight))
-	binary.LittleEndian.PutUint64(own[8:], uint64(u.Tokens))
-	binary.LittleEndian.PutUint64(own[16:], uint64(u.Micro))
+	putFacts(own, u)
 	if err := j.Runner.ReadState(engine.StateLosses, own[facts:]); err != nil {
 		return err
 	}
@@ -187,8 +213,7 @@ func (j *Job) merge(u *Update, s *Step) error {
 	losses := bytes.Clone(own[facts:])
 	for rank, b := range r.losses {
 		if !bytes.Equal(b[:facts], own[:facts]) {
-			return fmt.Errorf("rank %d reads other data than rank %d (weight %v, tokens %d, micro-batches %d, not %v, %d, %d): every process must have the same data files", rank, r.Rank(),
-				math.Float64frombits(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:]), u.Weight, u.Tokens, u.Micro)
+			return otherData(rank, r.Rank(), b, own)
 		}
 		for m := range u.Micro {
 			if whose, _ := r.exchange.turns.of(m); whose == rank {
@@ -209,7 +234,7 @@ func (j *Job) merge(u *Update, s *Step) error {
 
 // updated gives every rank the weights of an update whose work the ranks have shared.
 func (r *ranks) updated(s *Step) error {
-	if r == nil {
+	if r == nil || r.exchange.x.Program().Outer != nil {
 		return nil
 	}
 	together := time.Now()
@@ -266,9 +291,12 @@ func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable,
 
 // same compares the weights of all ranks, which perform the same updates.
 func (r *ranks) same(x *engine.Executable, u int64) error {
-	sum := crc32.New(castagnoli)
-	for _, s := range x.Program().States {
-		if s.Role != graph.Weight && s.Role != graph.Frozen && (s.Role != graph.Moment || x.Program().Shards != nil) {
+	sum, p := crc32.New(castagnoli), x.Program()
+	for _, s := range p.States {
+		switch {
+		case s.Role == graph.Weight, s.Role == graph.Frozen, s.Role == graph.OuterMoment:
+		case s.Role == graph.Moment && p.Shards == nil && p.Outer == nil:
+		default:
 			continue
 		}
 		if err := x.ScanState(s.Name, func(part engine.Tensor) bool {
@@ -296,6 +324,8 @@ type shared struct {
 	State   checkpoint.State   `json:"state"`
 	History checkpoint.History `json:"history,omitempty"`
 	Seconds checkpoint.Float   `json:"seconds"`
+	// Optimizers is how many ranks the checkpoint has own states of.
+	Optimizers int `json:"optimizers,omitempty"`
 }
 
 // Share gives all ranks the state of rank 0, which has resumed from a checkpoint that is still
@@ -303,7 +333,10 @@ type shared struct {
 func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 	s := shared{}
 	if from != nil {
-		s = shared{from.Path, from.State, from.Metadata.History, from.Metadata.Seconds}
+		s = shared{Path: from.Path, State: from.State, History: from.Metadata.History, Seconds: from.Metadata.Seconds}
+		if from.Optimizer != nil {
+			s.Optimizers = optimizersIn(j.Runner.Program(), from.Optimizer.Has)
+		}
 	}
 	if j.Group == nil {
 		return s.State.Update, nil
@@ -329,15 +362,15 @@ func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 	}
 	p := j.Runner.Program()
 	for _, st := range p.States {
-		if st.Role == graph.Transient || st.Role == graph.Moment && p.Shards != nil {
+		if st.Role == graph.Transient || st.Role == graph.Reference || st.Role == graph.Moment && p.Shards != nil {
 			continue
 		}
 		if err := j.broadcast(st.Name); err != nil { // frozen ones too: only rank 0 has loaded them
 			return 0, err
 		}
 	}
-	if p.Shards != nil && s.Path != "" {
-		return s.State.Update, j.hand(from)
+	if s.Path == "" {
+		return s.State.Update, nil
 	}
-	return s.State.Update, nil
+	return s.State.Update, j.hand(from, s.Optimizers)
 }

@@ -168,6 +168,6 @@ func RoomBytes(p *engine.Program, world int, format graph.DType, how Sums) int64
 	if world == 0 {
 		return 0
 	}
-	u := newRoomUse(p, 0, world, wireOf(format), how, bucketsOf(p, world))
+	u := newRoomUse(p, 0, world, wireOf(format), how.in(p), bucketsOf(p, world))
 	return up(u.Bytes, 256) + u.RoomTables()
 }

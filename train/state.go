@@ -15,7 +15,7 @@ import (
 
 // Resume loads the state of a checkpoint into the job.
 func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
-	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
+	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.OuterMoment, graph.Counter, graph.Gradient); err != nil {
 		return 0, &MisfitError{err}
 	}
 	return j.Restore(c)
@@ -122,7 +122,7 @@ func LoadSome(r *engine.Executable, c *checkpoint.Checkpoint, wanted func(*graph
 
 // optimizerState reports whether s is in the checkpoint's optimizer file.
 func optimizerState(s *graph.State) bool {
-	return s.Role == graph.Moment || s.Role == graph.Counter || s.Role == graph.Gradient
+	return s.Role == graph.Moment || s.Role == graph.OuterMoment || s.Role == graph.Counter || s.Role == graph.Gradient
 }
 
 func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error {
@@ -205,6 +205,13 @@ func StagingBytes(p *engine.Program) int64 {
 	for _, s := range savedStates(p) {
 		sizes = append(sizes, s.Type.Bytes())
 	}
+	if p.Outer != nil {
+		for range p.Outer.World - 1 {
+			for _, s := range own(p) {
+				sizes = append(sizes, s.Type.Bytes())
+			}
+		}
+	}
 	return checkpoint.StagingBytes(sizes...)
 }
 
@@ -228,8 +235,15 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	snap := j.Save.Run
 	snap.Weights, snap.Optimizer = Tensors(j.Runner)
 	snap.Live = j.live()
-	if j.shared() {
+	switch {
+	case j.shared():
 		snap.Optimizer = wholeMoments(j.Runner.Program())
+	case j.outer() != nil:
+		for rank := 1; rank < j.Group.World(); rank++ {
+			for _, s := range own(j.Runner.Program()) {
+				snap.Optimizer = append(snap.Optimizer, checkpoint.Tensor{Name: ofRank(rank, s.Name), DType: stored(s.Type.DType), Shape: s.Type.Shape})
+			}
+		}
 	}
 	meta := &snap.Metadata
 	meta.Created = time.Now().UTC().Format(time.RFC3339)

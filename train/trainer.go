@@ -34,7 +34,7 @@ type Job struct {
 	// Group is set if several processes train together; nil: this one trains alone. Only
 	// rank 0's job has a store and an observer.
 	Group dist.Group
-	// Exchange is the format in which the group exchanges gradients, F32 or BF16; 0: F32.
+	// Exchange is the format in which the group exchanges gradients, F32, BF16 or Int8; 0: F32.
 	Exchange graph.DType
 	// Sums is how the group adds up gradients.
 	Sums Sums
@@ -112,9 +112,12 @@ type progress struct {
 	slot      int
 	last      filled
 	ran       bool
-	evaluated int64  // update of the last evaluation, -1 before the first
-	from      string // path of the checkpoint that the job resumed from
-	resumed   int64  // its update
+	evaluated int64 // update of the last evaluation, -1 before the first
+	// Of ranks that train on their own (outer.go): the update after which they last had the same
+	// weights, and how many updates this one has skipped since.
+	synchronized, skippedAlone int64
+	from                       string // path of the checkpoint that the job resumed from
+	resumed                    int64  // its update
 }
 
 // outputs say where the program reports its results.
@@ -157,6 +160,9 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 	if j.ranks != nil {
 		defer func() { err = errors.Join(err, j.ranks.exchange.close(err)) }()
 	}
+	if err := j.beginOuter(start); err != nil {
+		return nil, err
+	}
 	if start == 0 {
 		j.evaluated = -1
 	}
@@ -177,7 +183,7 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 		if err := j.act(u, d); err != nil {
 			return nil, err
 		}
-		if err := j.agree(&d); err != nil {
+		if err := j.agree(u, &d); err != nil {
 			return nil, err
 		}
 		switch d.end {
@@ -188,6 +194,11 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 		}
 		step, err := j.update(ctx, f, u)
 		if errors.Is(err, io.EOF) {
+			if !j.together(u) {
+				if err := j.synchronize(u, nil, nil); err != nil {
+					return nil, fmt.Errorf("after update %d: %w", u, err)
+				}
+			}
 			return j.finish(ctx, u, false)
 		}
 		if errors.Is(err, errAbandoned) {
@@ -223,7 +234,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	f.free <- j.slot
 	held := -1 // the slot of this process's last micro-batch
 	for m := 0; m >= 0; {
-		if stop, err := j.stops(ctx, m); err != nil {
+		if stop, err := j.stops(ctx, u, m); err != nil {
 			return failed(err)
 		} else if stop {
 			return nil, j.abandon()
@@ -268,12 +279,19 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s.NewTokens, s.Variants, j.position = data.Tokens, data.Variants, data.Position
 	j.tokens += s.NewTokens
 	s.Tokens = j.tokens
-	if err := j.report(s); err != nil {
+	if err := j.read(s); err != nil {
 		return failed(err)
 	}
+	bad := j.failed(f, s)
+	if bad == nil && j.synchronizes(s.Update) {
+		if err := j.synchronize(s.Update, data, s); err != nil {
+			return failed(err)
+		}
+	}
+	j.report(s)
 	saves = j.held() - saves
 	s.Took, s.Save = time.Since(began)-saves, s.Save+saves
-	return s, j.failed(f, s)
+	return s, bad
 }
 
 // held returns how long updates have waited for saves so far.
@@ -314,6 +332,9 @@ func (j *Job) scalars(in Inputs, b *Update, u int64, m int, lr float64) error {
 	inv := 0.0
 	if b.Weight > 0 {
 		inv = 1 / b.Weight
+	}
+	if o := j.outer(); o != nil { // the mean of all ranks' losses is that of the update
+		inv *= float64(o.World)
 	}
 	for _, s := range []struct {
 		name  string
@@ -372,8 +393,8 @@ func (j *Job) function() string {
 	return engine.Variant(j.outputs.update, j.last.variant())
 }
 
-// report reads the program's outputs of the update.
-func (j *Job) report(s *Step) (err error) {
+// read reads the program's outputs of the update.
+func (j *Job) read(s *Step) (err error) {
 	if s.Loss, err = j.loss(); err != nil {
 		return err
 	}
@@ -400,7 +421,13 @@ func (j *Job) report(s *Step) (err error) {
 	}
 	if s.Skipped {
 		j.skipped++
+		j.skippedAlone++
 	}
+	return nil
+}
+
+// report records the update.
+func (j *Job) report(s *Step) {
 	j.lastLoss = s.Loss
 	j.ask = j.Learning.Loss(s.Update, s.Loss)
 	s.LossZ, s.NormZ = j.lossZ.Observe(s.Loss), j.normZ.Observe(s.GradNorm)
@@ -408,7 +435,6 @@ func (j *Job) report(s *Step) (err error) {
 	j.history.Add("loss", s.Update, s.Loss)
 	j.history.Add("learning_rate", s.Update, s.LR)
 	j.history.Add("grad_norm", s.Update, s.GradNorm)
-	return nil
 }
 
 // act does what was decided after update u, except ending.
@@ -570,13 +596,13 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 }
 
 // saveNow saves and waits until the checkpoint is on disk. An existing one is replaced
-// only if the state has changed since. All ranks take part if they share the optimizer.
+// only if the state has changed since. All ranks take part if each has states that others do not have.
 func (j *Job) saveNow(u int64, changed bool) error {
 	err := j.saveLast(u, changed)
-	if !j.shared() || errors.As(err, new(*dist.LostError)) || errors.As(err, new(*dist.EndedError)) {
+	if !j.gathers() || errors.As(err, new(*dist.LostError)) || errors.As(err, new(*dist.EndedError)) {
 		return err
 	}
-	return errors.Join(err, j.agree(new(decision)))
+	return errors.Join(err, j.agree(u, new(decision)))
 }
 
 func (j *Job) saveLast(u int64, changed bool) error {

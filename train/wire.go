@@ -7,14 +7,14 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// wire is the format in which ranks send each other gradients: [graph.F32] or
-// [graph.BF16]. Everything sent is rounded, even what a rank keeps for itself, so that
+// wire is the format in which ranks send each other gradients: [graph.F32], [graph.BF16] or
+// [graph.Int8], in which blocks of elements share a scale. Everything sent is rounded, even what a rank keeps for itself, so that
 // sums do not depend on which rank computed what.
 type wire graph.DType
 
 // wireOf returns the format of a job; F32 if none is set.
 func wireOf(d graph.DType) wire {
-	if d == graph.BF16 {
+	if d == graph.BF16 || d == graph.Int8 {
 		return wire(d)
 	}
 	return wire(graph.F32)
@@ -22,8 +22,11 @@ func wireOf(d graph.DType) wire {
 
 // bytes returns the size of n bytes of float32 in the format.
 func (w wire) bytes(n int64) int64 {
-	if w == wire(graph.BF16) {
+	switch w {
+	case wire(graph.BF16):
 		return n / 2
+	case wire(graph.Int8):
+		return codedBytes(n / 4)
 	}
 	return n
 }
@@ -34,7 +37,10 @@ const wireTile = 1024
 // pack rounds float32 elements to the nearest, ties to even, in place: the result is the
 // first part of b.
 func (w wire) pack(b []byte) []byte {
-	if w != wire(graph.BF16) {
+	switch w {
+	case wire(graph.Int8):
+		return encode(b)
+	case wire(graph.F32):
 		return b
 	}
 	x, y := floats(b), halves(b)[:len(b)/4]
@@ -49,7 +55,11 @@ func (w wire) pack(b []byte) []byte {
 
 // unpack is the reverse of pack: its result becomes all of b.
 func (w wire) unpack(b []byte) {
-	if w != wire(graph.BF16) {
+	switch w {
+	case wire(graph.Int8):
+		decode(b)
+		return
+	case wire(graph.F32):
 		return
 	}
 	x, y := floats(b), halves(b)[:len(b)/4]
@@ -70,6 +80,8 @@ func (w wire) add(sum, sent []byte, first bool) {
 		copy(sum, sent)
 	case w == wire(graph.F32):
 		simd.Add(to, to, floats(sent))
+	case w == wire(graph.Int8):
+		addCoded(to, sent, first)
 	case first:
 		simd.BF16ToF32(to, halves(sent))
 	default:

@@ -85,18 +85,20 @@ type Role uint8
 
 // The roles of states.
 const (
-	Weight     Role = iota // model parameter
-	Frozen                 // model parameter that is not trained
-	Buffer                 // model state without gradient, such as running statistics
-	Gradient               // gradient accumulator
-	Moment                 // optimizer moment
-	Counter                // loss scale, update counts
-	CacheRole              // keys and values of generation
-	Transient              // what an update leaves for the host; never saved in checkpoints
-	Activation             // what a run keeps in the host's memory between its halves; never saved in checkpoints
+	Weight      Role = iota // model parameter
+	Frozen                  // model parameter that is not trained
+	Buffer                  // model state without gradient, such as running statistics
+	Gradient                // gradient accumulator
+	Moment                  // optimizer moment
+	Counter                 // loss scale, update counts
+	CacheRole               // keys and values of generation
+	Transient               // what an update leaves for the host; never saved in checkpoints
+	Activation              // what a run keeps in the host's memory between its halves; never saved in checkpoints
+	OuterMoment             // moment of the outer optimizer, the same on all ranks
+	Reference               // weights as ranks last synchronized them; never saved in checkpoints
 )
 
-var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient", "offloaded activation"}
+var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient", "offloaded activation", "outer moment", "synchronized weight"}
 
 func (r Role) String() string { return roleNames[r] }
 

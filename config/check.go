@@ -68,6 +68,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 		}
 	}
 	c.checkTracking(r)
+	c.checkDiLoCo(r)
 	if len(d.Validation) > 0 {
 		c.checkValidation(r)
 	}
@@ -105,6 +106,48 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	}
 	if d.ShuffleSeed == 0 {
 		c.derive(r, "data.shuffle_seed", strconv.FormatUint(t.Seed, 10), "training.seed")
+	}
+}
+
+// checkDiLoCo rejects what processes that train on their own cannot do, or do not need.
+func (c *Config) checkDiLoCo(r *Report) {
+	t := &c.Training
+	d, usual := &t.DiLoCo, defaults().Training.DiLoCo
+	if d.InnerSteps == 0 {
+		const path = "training.diloco."
+		for _, x := range []struct {
+			key   string
+			other bool
+		}{{"outer_learning_rate", d.OuterLearningRate != usual.OuterLearningRate}, {"outer_momentum", d.OuterMomentum != usual.OuterMomentum}, {"exchange", d.Exchange != usual.Exchange}} {
+			if x.other {
+				r.Warn(path+x.key, "processes exchange gradients in every update as long as training.diloco.inner_steps is 0: it has no effect")
+			}
+		}
+		return
+	}
+	for _, x := range []struct {
+		key, does string
+		every     int
+	}{{"training.eval_steps", "evaluates", t.EvalSteps}, {"training.save_steps", "saves", t.SaveSteps}} {
+		if why := d.Between(int64(x.every)); why != "" {
+			r.Error(x.key, "%s every %d updates, but %s", x.does, x.every, why)
+		}
+	}
+	const own = "with training.diloco.inner_steps"
+	if t.Zero > 0 {
+		r.Error("training.zero", "processes that train on their own, "+own+", each need a whole optimizer: want 0")
+	}
+	if t.GradientExchange != "fp32" {
+		r.Error("training.gradient_exchange", own+" no gradients are exchanged: want fp32, and training.diloco.exchange: int8 to send less")
+	}
+	if t.GradientSums != "ordered" {
+		r.Error("training.gradient_sums", own+" no gradients are exchanged: omit it")
+	}
+	if t.MasterWeights != "fp32" {
+		r.Error("training.master_weights", own+" processes exchange what weights changed by, which takes more bits than 16: want fp32")
+	}
+	if t.GradientDtype != "fp32" {
+		r.Error("training.gradient_dtype", own+" the memory of gradients holds what weights changed by, which takes more bits than 16: want fp32")
 	}
 }
 

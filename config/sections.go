@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/snug-ml/snug/internal/isa"
@@ -25,6 +26,7 @@ type Training struct {
 	GradientExchange          string  `key:"gradient_exchange" enum:"fp32,bf16" help:"how processes send each other gradients; bf16: half the bytes, with each micro-batch's gradients and their sum rounded to bfloat16"`
 	GradientSums              string  `key:"gradient_sums" enum:"ordered,fast,tree" help:"how processes add up gradients; ordered: in the order of the micro-batches, with the same bits for any number of processes; fast: each its own micro-batches, then one exchange an update, with bits that depend on the number; tree: neighbors, then neighboring pairs, and so on, in one exchange an update, with the same bits for 1, 2, 4, 8, ... processes"`
 	Zero                      int     `key:"zero" min:"0" max:"1" help:"1: processes share the optimizer (ZeRO, stage 1): each keeps the moments of its part of the weights, and updates that; 0: each has all. The results are the same"`
+	DiLoCo                    DiLoCo  `key:"diloco" help:"processes that train on their own between synchronizations, for slow networks (DiLoCo)"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"decay of the first moment; of lion's step; not used by adafactor"`
 	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"decay of the second moment; of lion's moment; not used by adafactor"`
@@ -47,6 +49,30 @@ type Training struct {
 	EarlyStoppingMinDelta float64 `key:"early_stopping_min_delta" min:"0" help:"how much better the metric must be to count as an improvement"`
 	Seed                  uint64  `key:"seed" of:"seed" help:"seed of weights, dropout and data order"`
 	Sample                Sample  `key:"sample" help:"text that the best checkpoint generates at the end of the run"`
+}
+
+// DiLoCo configures processes that train on their own, and synchronize their weights now and then (Douillard et
+// al. 2023, arXiv 2311.08105).
+type DiLoCo struct {
+	InnerSteps        int     `key:"inner_steps" min:"0" of:"updates" help:"updates that each process applies to its own weights before the changes of all are averaged; 0: gradients are exchanged in every update"`
+	OuterLearningRate float64 `key:"outer_learning_rate" above:"0" help:"share of the averaged change that is applied to the weights that all continue from"`
+	OuterMomentum     float64 `key:"outer_momentum" min:"0" below:"1" help:"Nesterov momentum of the averaged changes; 0: none"`
+	Exchange          string  `key:"exchange" enum:"fp32,int8" help:"how processes send each other changes; int8: about a quarter of the bytes, in blocks of 256 with a scale, rounded to 1/254 of the largest in a block"`
+}
+
+// Between returns why something that is done every so many updates, or after that many, is not done where all
+// processes have the same weights; empty if it is.
+func (d *DiLoCo) Between(updates int64) string {
+	inner := int64(d.InnerSteps)
+	if inner == 0 || updates%inner == 0 {
+		return ""
+	}
+	at := updates / inner * inner
+	near := fmt.Sprint(at + inner)
+	if at > 0 {
+		near = fmt.Sprintf("%d or %d", at, at+inner)
+	}
+	return fmt.Sprintf("processes have the same weights every %d updates (training.diloco.inner_steps): want %s", inner, near)
 }
 
 // Plateau configures the schedule that lowers the learning rate when the held-out metric stops improving.
@@ -155,7 +181,7 @@ func defaults() Config {
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
 			Plateau:   Plateau{Factor: 0.5, Patience: 3},
-			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", ActivationCompression: "none", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1, ClipNorm: "exact",
+			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", ActivationCompression: "none", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", DiLoCo: DiLoCo{OuterLearningRate: 0.7, OuterMomentum: 0.9, Exchange: "fp32"}, WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1, ClipNorm: "exact",
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

@@ -52,7 +52,7 @@ func (s *Setup) overCards(own bool) bool {
 	switch engine, _ := over(s.Config.Hardware.Exchange); {
 	case s.World == 0:
 		return false
-	case s.sums() == train.Tree: // tree sums are added up in main memory
+	case s.onHost():
 		return false
 	case engine == "auto" && s.World > 1:
 		if !own {
@@ -99,6 +99,8 @@ func (c *carrier) via(ctx context.Context, s *Setup) (v via, err error) {
 		v.group, err = c.overMPI(ctx, path)
 	case engine == "auto" && s.sums() == train.Tree:
 		v.group, v.why = c.met, "TCP, through main memory, where training.gradient_sums: tree adds up"
+	case engine == "auto" && s.onHost():
+		v.group, v.why = c.met, "TCP, through main memory, where training.diloco.exchange: int8 rounds"
 	case c.met != nil && (engine == "nccl" || engine == "auto" && s.World > 1):
 		v.group = c.met
 		var library *nccl.Library

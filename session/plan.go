@@ -63,6 +63,7 @@ type trainingKey struct {
 	model   *system.Model
 	shape   system.Shape
 	shared  engine.Sharding
+	outer   engine.Outer
 	offload bool
 	narrow  bool // 16-bit gradients
 	clip    engine.ClipNorm
@@ -79,6 +80,9 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with a single micro-batch, nothing can be shared
 		key.shared = engine.Sharding{Rank: s.Rank, World: s.World}
 		training.Sharding = &key.shared
+	}
+	if o := s.outer(); o != nil && training.Accumulation > 1 {
+		key.outer, training.Outer = *o, o
 	}
 	training.Optimizer.Offload, training.Optimizer.Gradients, training.Optimizer.Clip = c.Offload.Has(plan.OffloadOptimizer), graph.F32, c.Clip
 	if c.NarrowGradients {
@@ -389,8 +393,10 @@ func (s *Setup) Scale(t plan.Target, report *plan.Report, c plan.Cluster) error 
 	if err != nil {
 		return err
 	}
-	wire := float64(s.exchange().Size()) / float64(graph.F32.Size())
-	w := report.Work(train.Buckets(p, c.World()), wire, c.World())
+	w := report.Work(train.Buckets(p, c.World()), train.Sent(s.exchange()), c.World())
+	if p.Outer != nil {
+		w.Inner = p.Outer.InnerSteps
+	}
 	w.Fast, w.Tree = s.sums() == train.Fast, s.sums() == train.Tree
 	if p.Shards != nil { // the report has one rank's part of the optimizer, and weights are sent in their own format
 		w.Sharded, w.Gather, w.Optimizer = true, 1, w.Optimizer*float64(c.World())

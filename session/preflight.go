@@ -36,6 +36,9 @@ func Preflight(ctx context.Context, o Options, world int, own bool) error {
 	if err := sharedBy(c, world); err != nil {
 		return err
 	}
+	if err := stopsAt(c, t.Until); err != nil {
+		return err
+	}
 	dir := t.dir(c)
 	if system := SystemOf(c); system.Phases != nil {
 		if phases := system.Phases(c, dir); len(phases) > 0 {
@@ -150,13 +153,30 @@ func sharedBy(c *config.Config, world int) error {
 	return nil
 }
 
+// stopsAt rejects a stop after an update where processes that train on their own have different weights.
+func stopsAt(c *config.Config, until int64) error {
+	if until >= int64(c.Training.MaxSteps) {
+		return nil
+	}
+	if why := c.Training.DiLoCo.Between(until); why != "" {
+		return usage("--until %d: %s", until, why)
+	}
+	return nil
+}
+
 // addedUp rejects sums of gradients that so many processes cannot compute.
 func addedUp(c *config.Config, world int) error {
 	sums := sumsOf(c)
 	if err := sums.Shareable(c.Training.GradientAccumulationSteps, world); err != nil {
 		return UsageError{err}
 	}
+	d := &c.Training.DiLoCo
 	switch engine, _ := over(c.Hardware.Exchange); {
+	case d.InnerSteps > 0 && c.Training.GradientAccumulationSteps%max(1, world) != 0:
+		n := c.Training.GradientAccumulationSteps
+		return usage("training.diloco.inner_steps: %d processes each need as many of the %d micro-batches of an update: want training.gradient_accumulation_steps %d or another multiple of %d", world, n, (n/world+1)*world, world)
+	case d.InnerSteps > 0 && d.Exchange == "int8" && engine == "nccl":
+		return usage("training.diloco.exchange: int8 rounds in main memory, and hardware.exchange: %s exchanges from card to card: want tcp, mpi or auto, or training.diloco.exchange: fp32", c.Hardware.Exchange)
 	case sums == train.Tree && c.Training.GradientExchange != "fp32":
 		return usage("training.gradient_sums: tree with training.gradient_exchange: %s would round sums where processes meet, which depends on their number: want fp32, or training.gradient_sums: ordered or fast", c.Training.GradientExchange)
 	case sums == train.Tree && engine == "nccl":

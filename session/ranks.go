@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
@@ -58,13 +59,32 @@ type invitation struct {
 	Until      int64               `json:"until,omitempty"`
 }
 
-// exchange returns the format in which processes exchange gradients.
+// exchange returns the format in which processes exchange gradients or, if they train on their own, what weights
+// changed by.
 func (s *Setup) exchange() graph.DType {
-	if s.Config.Training.GradientExchange == "bf16" {
+	switch t := &s.Config.Training; {
+	case t.GradientExchange == "bf16":
 		return graph.BF16
+	case s.diloco() && t.DiLoCo.Exchange == "int8":
+		return graph.Int8
 	}
 	return graph.F32
 }
+
+// diloco reports whether processes train on their own between synchronizations.
+func (s *Setup) diloco() bool { return s.Config.Training.DiLoCo.InnerSteps > 0 }
+
+// outer returns the outer optimizer of the processes; nil if there is none, or a process trains alone.
+func (s *Setup) outer() *engine.Outer {
+	d := &s.Config.Training.DiLoCo
+	if d.InnerSteps == 0 || s.World == 0 {
+		return nil
+	}
+	return &engine.Outer{World: s.World, InnerSteps: d.InnerSteps, LearningRate: d.OuterLearningRate, Momentum: d.OuterMomentum}
+}
+
+// onHost reports whether what processes exchange goes through main memory in any case.
+func (s *Setup) onHost() bool { return s.sums() == train.Tree || s.exchange() == graph.Int8 }
 
 // sums returns how processes add up gradients.
 func (s *Setup) sums() train.Sums { return sumsOf(s.Config) }
@@ -92,6 +112,9 @@ func (r *run) shareable() error {
 		r.infof("hardware.exchange: %s is not used: there is one process, which exchanges nothing", r.Config.Hardware.Exchange)
 	}
 	if r.Group == nil {
+		if r.diloco() {
+			return usage("training.diloco.inner_steps: %d averages the weights of processes, and this one trains alone: want 0, or --nproc N", r.Config.Training.DiLoCo.InnerSteps)
+		}
 		if r.exchange() != graph.F32 {
 			return usage("training.gradient_exchange: bf16 rounds what processes send each other, and this one trains alone: want fp32, or --nproc N (--nproc 1 computes the same as any number of processes)")
 		}
@@ -100,7 +123,7 @@ func (r *run) shareable() error {
 		}
 		return nil
 	}
-	if r.exchange() != graph.F32 {
+	if r.exchange() == graph.BF16 {
 		r.infof("gradients are exchanged in bfloat16: half the bytes, and other bits than fp32 gives, the same for any number of processes")
 	}
 	r.makeRoom()
@@ -108,7 +131,12 @@ func (r *run) shareable() error {
 	if err := sharedBy(r.Config, world); err != nil {
 		return err
 	}
+	if err := stopsAt(r.Config, r.Until); err != nil {
+		return err
+	}
 	switch sums := r.sums(); {
+	case r.diloco():
+		r.sayDiLoCo()
 	case sums == train.Tree:
 		r.infof("gradients are added up in pairs of micro-batches, pairs of pairs, ...: less is sent than in their order, and other bits, the same for 1, 2, 4, 8, ... processes")
 	case sums == train.Fast && world > 1:
@@ -121,6 +149,16 @@ func (r *run) shareable() error {
 		r.infof("%d running statistics (%s, ...) follow the micro-batches of rank 0, as in PyTorch's DistributedDataParallel: results depend on the number of processes", len(names), names[0])
 	}
 	return nil
+}
+
+// sayDiLoCo reports what processes that train on their own do.
+func (r *run) sayDiLoCo() {
+	d := &r.Config.Training.DiLoCo
+	format := ""
+	if d.Exchange == "int8" {
+		format = ", sent in 8 bits"
+	}
+	r.infof("each of %s trains on its own for %s (DiLoCo); then the changes of all weights are averaged%s, and applied with rate %v and momentum %v. Losses in between are those of rank 0, and Ctrl-C takes effect at the next synchronization", size.Of(r.World, "process"), size.Of(d.InnerSteps, "update"), format, d.OuterLearningRate, d.OuterMomentum)
 }
 
 func bytesOf(states []*graph.State) (n int64) {

@@ -131,6 +131,8 @@ func (c change) settled(s *system.System) bool {
 	switch c.Key {
 	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps":
 		return true
+	case "training.diloco.inner_steps": // the momentum and each process's moments are part of the state
+		return c.was == "0" || c.Text == "0"
 	case "training.clip_norm": // the norm is part of the state
 		return c.was == string(engine.ClipPrevious) || c.Text == string(engine.ClipPrevious)
 	case "training.mixed_precision": // the loss scale is part of the state
@@ -237,6 +239,11 @@ func (r *run) sameBits(c *checkpoint.Checkpoint) {
 		return
 	}
 	now, before := r.computed(), c.Manifest.Arithmetic
+	if n, m := ownOptimizers(before), ownOptimizers(now); n > 0 && n != m {
+		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed by %s that trained on their own (DiLoCo), later ones are by %d: results differ from those of an uninterrupted run. The checkpoint has the optimizers of %d; process r continues with that of r modulo %d", c.State.Update, size.Of(n, "process"), m, n, n)
+		r.warnf("%s", r.otherBits)
+		return
+	}
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed in %s, later ones are in %s: results match those of an uninterrupted run up to rounding, not bit for bit", c.State.Update, before, now)
 		if now := r.sums(); r.Group == nil && (now == train.Ordered && strings.Contains(before, addedUpInOrder) || now == train.Tree && strings.Contains(before, addedUpInPairs)) {
@@ -285,6 +292,22 @@ const addedUpInPairs = ", gradients added up in pairs"
 // addedUpBy ends the arithmetic string of a run whose processes add up their own micro-batches first.
 const addedUpBy = ", gradients added up by "
 
+// changesInt8 is before it if they send what weights changed by in 8 bits.
+const changesInt8 = ", changes sent in int8"
+
+// trainedAlone ends the arithmetic string of a run whose processes train on their own between synchronizations.
+const trainedAlone = ", weights averaged over %d processes"
+
+// ownOptimizers returns how many processes trained on their own, by the string from computed; 0 if none did.
+func ownOptimizers(computed string) (n int) {
+	if i := strings.LastIndex(computed, ", weights averaged over "); i >= 0 {
+		if _, err := fmt.Sscanf(computed[i:], trainedAlone, &n); err != nil {
+			return 0
+		}
+	}
+	return n
+}
+
 // normByHost ends the arithmetic string of a run that shares its optimizer on a device that adds up the norm
 // of gradients in another order than the processor does.
 const normByHost = ", their norm added up by the host"
@@ -303,6 +326,11 @@ func (r *run) computed() string {
 	}
 	switch {
 	case r.Group == nil:
+	case r.diloco():
+		if r.exchange() == graph.Int8 {
+			text += changesInt8
+		}
+		text += fmt.Sprintf(trainedAlone, r.World)
 	case r.sums() == train.Ordered:
 		text += addedUpInOrder
 	case r.sums() == train.Tree:
@@ -318,7 +346,7 @@ func (r *run) computed() string {
 
 // slicesOf splits the string from computed into the kernels and the number of slices, 0 if there are none.
 func slicesOf(computed string) (kernels string, slices int) {
-	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpInPairs, addedUpBy, normByHost} {
+	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpInPairs, addedUpBy, normByHost, changesInt8, ", weights averaged over "} {
 		computed, _, _ = strings.Cut(computed, end)
 	}
 	i := strings.LastIndex(computed, ", blocks in ")

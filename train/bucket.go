@@ -95,6 +95,12 @@ func Buckets(p *engine.Program, world int) (bytes []int64) {
 	return bytes
 }
 
+// Sent returns the number of bytes that ranks send for each byte of gradients in a format ([Job.Exchange]).
+func Sent(format graph.DType) float64 {
+	const block = 4 * codeBlock
+	return float64(wireOf(format).bytes(block)) / block
+}
+
 // ExchangeBytes returns the memory that rank 0, which has the largest shards, needs to
 // exchange the program's gradients in a format and way ([Job.Exchange], [Job.Sums]), as
 // part of a plan.

@@ -38,19 +38,6 @@ func (j *Job) synchronizes(u int64) bool {
 	return o != nil && (u%int64(o.InnerSteps) == 0 || u == j.Updates)
 }
 
-// Unsynchronized reports why something that is done every so many updates, or after that many, is not done
-// where ranks that synchronize every inner updates have the same weights; empty if it is.
-func Unsynchronized(every, inner int64) string {
-	if inner < 1 || every%inner == 0 {
-		return ""
-	}
-	up := (every/inner + 1) * inner
-	if down := up - inner; down > 0 {
-		return fmt.Sprintf("processes have the same weights every %d updates: want a multiple of that, such as %d or %d", inner, down, up)
-	}
-	return fmt.Sprintf("processes have the same weights every %d updates: want a multiple of that, such as %d", inner, up)
-}
-
 // beginOuter prepares ranks that train on their own: what all have is where they start from.
 func (j *Job) beginOuter(start int64) error {
 	o := j.outer()
@@ -61,15 +48,12 @@ func (j *Job) beginOuter(start int64) error {
 		return fmt.Errorf("the program averages the weights of %d ranks, the group has %d", o.World, j.Group.World())
 	}
 	for _, x := range []struct {
-		what  string
-		every int64
-	}{{"evaluations", j.Eval.Every}, {"checkpoints", j.Save.Every}} {
-		if why := Unsynchronized(x.every, int64(o.InnerSteps)); why != "" {
-			return fmt.Errorf("%s every %d updates: %s", x.what, x.every, why)
+		what string
+		at   int64
+	}{{"evaluations every", j.Eval.Every}, {"checkpoints every", j.Save.Every}, {"a stop after", min(j.Until, j.Updates)}} {
+		if x.at != j.Updates && x.at%int64(o.InnerSteps) != 0 {
+			return fmt.Errorf("%s %d updates: ranks have the same weights every %d, want a multiple", x.what, x.at, o.InnerSteps)
 		}
-	}
-	if why := Unsynchronized(j.Until, int64(o.InnerSteps)); why != "" && j.Until < j.Updates {
-		return fmt.Errorf("a stop after update %d: %s", j.Until, why)
 	}
 	j.synchronized = start
 	return j.Runner.Run(engine.FuncOuterBegin, j.slot)

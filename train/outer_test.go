@@ -578,10 +578,10 @@ func TestOwnUpdatesSkipped(t *testing.T) {
 func TestOwnUpdatesRefuse(t *testing.T) {
 	a := alone{outer: engine.Outer{InnerSteps: 4, LearningRate: 1}, o: ownAdamW, updates: 8}
 	for want, change := range map[string]func(a *alone){
-		"checkpoints every 6 updates: processes have the same weights every 4 updates: want a multiple of that, such as 4 or 8": func(a *alone) { a.every = 6 },
-		"a stop after update 2: processes have the same weights every 4 updates: want a multiple of that, such as 4":            func(a *alone) { a.until = 2 },
-		"an outer gradient needs weights and gradients in float32":                                                              func(a *alone) { a.o.Gradients = graph.BF16 },
-		"4 ranks cannot train on their own with updates of 6 micro-batches: each needs as many":                                 nil,
+		"checkpoints every 6 updates: ranks have the same weights every 4, want a multiple":     func(a *alone) { a.every = 6 },
+		"a stop after 2 updates: ranks have the same weights every 4, want a multiple":          func(a *alone) { a.until = 2 },
+		"an outer gradient needs weights and gradients in float32":                              func(a *alone) { a.o.Gradients = graph.BF16 },
+		"4 ranks cannot train on their own with updates of 6 micro-batches: each needs as many": nil,
 	} {
 		b, world := a, 4
 		if change != nil {

@@ -153,6 +153,8 @@ var roles = [...]struct {
 	{graph.Buffer, "running statistics"},
 	{graph.Gradient, "gradient accumulators"},
 	{graph.Moment, "optimizer moments"},
+	{graph.OuterMoment, "outer momentum"},
+	{graph.Reference, "synchronized weights"},
 	{graph.Counter, "counters"},
 	{graph.CacheRole, "key and value cache"},
 	{graph.Transient, "losses of micro-batches"},

@@ -36,6 +36,9 @@ type Work struct {
 	// Fast means that each process adds up its own micro-batches, and only the sums are exchanged. Tree means
 	// that it adds them up in main memory, as a tree.
 	Fast, Tree bool
+	// Inner is the number of updates after which processes that train on their own exchange what their weights
+	// changed by; 0 if they exchange gradients in every update.
+	Inner int
 	// Reached is the share of the speed of Micro and Optimizer at the slow end of a card's range, see
 	// [CardReached]; 0 if there is no range.
 	Reached float64
@@ -97,23 +100,26 @@ func (c Cluster) rounds(w Work) int { return (w.MicroBatches + c.World() - 1) / 
 
 // exchanges returns how often a process sends its gradients in an update.
 func (c Cluster) exchanges(w Work) float64 {
-	if w.Fast || w.Tree {
+	if w.Fast || w.Tree || w.Inner > 0 {
 		return 1
 	}
 	return float64(c.rounds(w))
 }
 
+// share returns how often the bytes of an exchange are sent in an update.
+func (w Work) share() float64 { return 1 / float64(max(1, w.Inner)) }
+
 // Sends returns the bytes that a process sends in an update with snug's exchange: (M+1)(N-1)/N of the
-// gradients for M exchanges, in the format on the wire.
+// gradients for M exchanges, in the format on the wire. It is the mean if not every update has an exchange.
 func (c Cluster) Sends(w Work) float64 {
 	n := float64(c.World())
-	return (c.exchanges(w)*w.Scatter + w.Gather) * (n - 1) / n * total(w.Buckets)
+	return w.share() * (c.exchanges(w)*w.Scatter + w.Gather) * (n - 1) / n * total(w.Buckets)
 }
 
 // Carries returns the part of them that crosses the link of a machine, in each direction.
 func (c Cluster) Carries(w Work) float64 {
 	n, g := float64(c.World()), float64(c.PerNode)
-	return (c.exchanges(w)*w.Scatter + w.Gather) * g * (n - g) / n * total(w.Buckets)
+	return w.share() * (c.exchanges(w)*w.Scatter + w.Gather) * g * (n - g) / n * total(w.Buckets)
 }
 
 func total(bytes []int64) (sum float64) {
@@ -153,6 +159,12 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 		scatter, gather := c.between(w.Buckets, w.Scatter, k), c.between(w.Buckets, w.Gather, k)
 		last := w.Buckets[max(0, len(w.Buckets)-1):]
 		end := scatter.and(gather)
+		if w.Inner > 0 { // all wait for it
+			const calls = 3 // whether to stop, losses, what rank 0 decided
+			t.Wire = w.share() * (end.took + calls*c.call())
+			t.Copies = w.share() * c.copies(w, 1)
+			return c.end(t, w, k)
+		}
 		t.Wire = (exchanges-1)*c.waited(scatter, micro, k) +
 			max(c.waited(end, backward*micro, k), c.between(last, w.Scatter+w.Gather, k).took)
 		// All processes agree to begin, and compare losses at the end. Rounds without an exchange need a call
@@ -163,18 +175,24 @@ func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 		}
 		t.Wire += calls * c.call()
 	}
+	t.Copies = c.copies(w, exchanges)
+	return c.end(t, w, k)
+}
+
+// copies returns how long gradients are copied, added and cleared in main memory for so many exchanges.
+func (c Cluster) copies(w Work, exchanges float64) (seconds float64) {
 	s := total(w.Buckets)
 	const copied, added, cleared = 2, 3, 1 // bytes of memory traffic per byte of gradients
-	t.Copies = over(s*(exchanges*(copied+added+cleared+copied)+2*copied), w.Memory)
+	seconds = over(s*(exchanges*(copied+added+cleared+copied)+2*copied), w.Memory)
 	taken := exchanges // the number of micro-batches whose gradients are copied
 	if w.Tree {
 		taken = float64(c.rounds(w))
-		t.Copies += over(s*((taken-1)*(copied+cleared)+taken*added), w.Memory)
+		seconds += over(s*((taken-1)*(copied+cleared)+taken*added), w.Memory)
 	}
 	if c.Host != nil {
-		t.Copies += s * (2*taken + 1) / c.Host.Bandwidth
+		seconds += s * (2*taken + 1) / c.Host.Bandwidth
 	}
-	return c.end(t, w, k)
+	return seconds
 }
 
 // transfer is the time of a transfer between processes, in seconds, and the part of it that keeps processors
@@ -291,8 +309,8 @@ func (c Cluster) nccl(w Work, k conditions) UpdateTime {
 		last = c.AllReduce(float64(b)*(w.Scatter+w.Gather)/2, k.net)
 		all += last
 	}
-	t.Wire = all
-	if k.overlap {
+	t.Wire = w.share() * all
+	if k.overlap && w.Inner == 0 {
 		t.Wire = max(last, all-backward*w.Micro/k.compute)
 	}
 	return c.end(t, w, k)
@@ -345,6 +363,7 @@ type Scaling struct {
 	Rounds        int   `json:"rounds"` // micro-batches of the busiest process
 	Fast          bool  `json:"fast,omitempty"`
 	Tree          bool  `json:"tree,omitempty"`
+	Inner         int   `json:"inner_steps,omitempty"` // Work.Inner
 	// Exchange is the memory that a process needs for the exchange, and Room the part of it on its card.
 	// Sends is what a process sends in an update, and Carries what the link of a machine carries in each
 	// direction.
@@ -371,7 +390,7 @@ type Help struct {
 
 // Scale predicts the plan r of a single process for the processes of a cluster.
 func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
-	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Tree: w.Tree, Exchange: r.Run.Exchange + r.Run.Room, Room: r.Run.Room,
+	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Tree: w.Tree, Inner: w.Inner, Exchange: r.Run.Exchange + r.Run.Room, Room: r.Run.Room,
 		Sends: int64(c.Sends(w)), Unit: unit, Note: Unmeasured}
 	s.Units = int64(w.MicroBatches) * int64(r.Run.Settings.MicroBatch)
 	if r.Run.Tokens > 0 {
@@ -381,7 +400,7 @@ func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
 		s.Carries = int64(c.Carries(w))
 	}
 	s.Engines = []Engine{c.Mesh(w)}
-	if c.Local != nil && c.World() > 1 {
+	if c.Local != nil && c.World() > 1 && !(w.Inner > 0 && w.Scatter < 1) { // 8 bits go through main memory
 		s.Engines = append(s.Engines, c.NCCL(w))
 	}
 	s.Waits = s.Engines[0].waits()
@@ -451,12 +470,16 @@ func (c Cluster) helps(w Work) []Help {
 		larger.Micro, larger.MicroBatches = 2*w.Micro, w.MicroBatches/2
 		try(fmt.Sprintf("micro-batches twice as large, and --training.gradient_accumulation_steps %d, where memory allows", larger.MicroBatches), c, larger)
 	}
-	if w.Scatter == 1 && w.Gather == 1 {
+	if w.Scatter == 1 && w.Gather == 1 && w.Inner > 0 {
+		coded := w
+		coded.Scatter, coded.Gather = .25+1./256, .25+1./256
+		try("--training.diloco.exchange int8, which rounds what is sent", c, coded)
+	} else if w.Scatter == 1 && w.Gather == 1 {
 		half := w
 		half.Scatter, half.Gather = .5, .5
 		try("--training.gradient_exchange bf16, which rounds what is sent", c, half)
 	}
-	if c.rounds(w) > 1 && !w.Fast && !w.Tree {
+	if c.rounds(w) > 1 && !w.Fast && !w.Tree && w.Inner == 0 {
 		once := w
 		if n := c.World(); n&(n-1) == 0 && w.MicroBatches%n == 0 && w.Scatter == 1 {
 			once.Tree = true

@@ -23,11 +23,15 @@ func (s *Scaling) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", s.Cluster)
 	when := fmt.Sprintf("an update, in %s of micro-batches", size.Of(s.Rounds, "round"))
-	if s.Fast || s.Tree {
+	what := "gradients"
+	switch {
+	case s.Inner > 0:
+		what, when = "changes of weights", fmt.Sprintf("an update: all of it after every %s", size.Of(s.Inner, "update"))
+	case s.Fast || s.Tree:
 		when = "an update, after its last micro-batch"
 	}
 	rows := [][]string{
-		{"gradients", size.Bytes(s.GradientBytes).String(), ""},
+		{what, size.Bytes(s.GradientBytes).String(), ""},
 		{"a process sends", size.Bytes(s.Sends).String(), when},
 	}
 	if s.Net != nil {

@@ -215,14 +215,17 @@ type operation struct {
 // operations returns the nodes of an update that do any work.
 func (s Speed) operations(p *engine.Program, accumulation int) iter.Seq[operation] {
 	return func(yield func(operation) bool) {
-		for _, name := range []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate} {
+		for _, name := range []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate, engine.FuncOuterGradient, engine.FuncOuterUpdate} {
 			fn := firstVariant(p, name)
 			if fn == nil {
 				continue
 			}
 			times := 1.0
-			if name == engine.FuncMicro {
+			switch {
+			case name == engine.FuncMicro:
 				times = float64(max(1, accumulation))
+			case outerFunction(name):
+				times /= float64(p.Outer.InnerSteps)
 			}
 			for o := range s.nodes(fn) {
 				o.function, o.times = name, times
@@ -232,6 +235,11 @@ func (s Speed) operations(p *engine.Program, accumulation int) iter.Seq[operatio
 			}
 		}
 	}
+}
+
+// outerFunction reports whether a function belongs to the outer optimizer.
+func outerFunction(name string) bool {
+	return name == engine.FuncOuterGradient || name == engine.FuncOuterUpdate
 }
 
 // nodes returns those of a function that runs once.
@@ -311,7 +319,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 		if l.pipes.multiplies() {
 			t.Bound += sec
 		}
-		if l.function == engine.FuncUpdate {
+		if l.function == engine.FuncUpdate || outerFunction(l.function) {
 			t.Optimizer += sec
 		}
 	}

@@ -26,7 +26,7 @@ type Training struct {
 	GradientExchange          string  `key:"gradient_exchange" enum:"fp32,bf16" help:"how processes send each other gradients; bf16: half the bytes, with each micro-batch's gradients and their sum rounded to bfloat16"`
 	GradientSums              string  `key:"gradient_sums" enum:"ordered,fast,tree" help:"how processes add up gradients; ordered: in the order of the micro-batches, with the same bits for any number of processes; fast: each its own micro-batches, then one exchange an update, with bits that depend on the number; tree: neighbors, then neighboring pairs, and so on, in one exchange an update, with the same bits for 1, 2, 4, 8, ... processes"`
 	Zero                      int     `key:"zero" min:"0" max:"1" help:"1: processes share the optimizer (ZeRO, stage 1): each keeps the moments of its part of the weights, and updates that; 0: each has all. The results are the same"`
-	DiLoCo                    DiLoCo  `key:"diloco" help:"processes that train on their own between synchronizations, for slow networks (DiLoCo)"`
+	DiLoCo                    DiLoCo  `key:"diloco" help:"processes that train on their own between synchronizations"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"decay of the first moment; of lion's step; not used by adafactor"`
 	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"decay of the second moment; of lion's moment; not used by adafactor"`

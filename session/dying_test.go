@@ -54,17 +54,17 @@ func TestRankDiesAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains many times")
 	}
-	for _, zero := range []string{"0", "1"} {
+	for _, o := range []config.Override{{Key: "training.zero", Text: "0"}, {Key: "training.zero", Text: "1"}, {Key: "training.diloco.inner_steps", Text: "2"}} {
 		for rank := range 2 {
-			t.Run(fmt.Sprint("zero ", zero, ", rank ", rank), func(t *testing.T) {
+			t.Run(fmt.Sprint(o.Key, " ", o.Text, ", rank ", rank), func(t *testing.T) {
 				t.Parallel()
-				diesAnywhere(t, zero, rank)
+				diesAnywhere(t, o, rank)
 			})
 		}
 	}
 }
 
-func diesAnywhere(t *testing.T, zero string, rank int) {
+func diesAnywhere(t *testing.T, with config.Override, rank int) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
@@ -72,9 +72,9 @@ func diesAnywhere(t *testing.T, zero string, rank int) {
 	}
 	options := func(out string) Options {
 		return Options{Dir: filepath.Join(dir, out), Sources: config.Sources{File: file, NeedData: true, Overrides: []config.Override{
-			{Key: "training.gradient_accumulation_steps", Text: "2"}, {Key: "training.max_steps", Text: "3"},
-			{Key: "training.eval_steps", Text: "2"}, {Key: "training.save_steps", Text: "1"}, {Key: "hardware.threads", Text: "1"},
-			{Key: "data.cache_dir", Text: filepath.Join(dir, "data")}, {Key: "training.zero", Text: zero},
+			{Key: "training.gradient_accumulation_steps", Text: "2"}, {Key: "training.max_steps", Text: "5"},
+			{Key: "training.eval_steps", Text: "4"}, {Key: "training.save_steps", Text: "2"}, {Key: "hardware.threads", Text: "1"},
+			{Key: "data.cache_dir", Text: filepath.Join(dir, "data")}, with,
 		}}}
 	}
 	if err := together(t, 2, options("whole")); err != nil {

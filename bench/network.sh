@@ -2,18 +2,22 @@
 # What two processes wait for their gradients over a network of limited rate: two network namespaces
 # of this machine, joined by a pair of virtual interfaces that tc slows down. As root, on Linux.
 #
-#   bench/network.sh [--rates "1gbit 200mbit"] [--rounds 3] [--updates 6] [--micro 8] [--preset quickstart] [SETTING VALUE ...]
+#   bench/network.sh [--rates "1gbit 200mbit"] [--rounds 3] [--updates 6] [--skip 1] [--micro 8] [--preset quickstart]
+#     [--ways "ordered fast tree bf16 zero"] [SETTING VALUE ...]
 #
-# One line a rate and way: the medians of all updates but the first of each run, with the range.
+# One line a rate and way: the medians of all updates but the first ones of each run, with the range,
+# and the means, which count for the ways diloco10, diloco10int8: they exchange once in 10 updates.
 # The ways take turns, so that what else the machine does meets all of them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rates="1gbit 200mbit" rounds=3 updates=6 micro=8 preset=quickstart
+rates="1gbit 200mbit" rounds=3 updates=6 skip=1 micro=8 preset=quickstart order="ordered fast tree bf16 zero"
 while [ $# -gt 1 ]; do
   case $1 in
   --rates) rates=$2 ;;
   --rounds) rounds=$2 ;;
   --updates) updates=$2 ;;
+  --skip) skip=$2 ;;
+  --ways) order=$2 ;;
   --micro) micro=$2 ;;
   --preset) preset=$2 ;;
   *) break ;;
@@ -25,8 +29,8 @@ settings=("$@" --training.gradient_accumulation_steps "$micro" --training.max_st
 declare -A ways=(
   [ordered]="" [fast]="--training.gradient_sums fast" [tree]="--training.gradient_sums tree"
   [bf16]="--training.gradient_exchange bf16" [zero]="--training.zero 1"
+  [diloco10]="--training.diloco.inner_steps 10" [diloco10int8]="--training.diloco.inner_steps 10 --training.diloco.exchange int8"
 )
-order=(ordered fast tree bf16 zero)
 
 scratch=$(mktemp -d)
 a=snug-a-$$ b=snug-b-$$
@@ -64,7 +68,7 @@ for rate in $rates; do
     tc -n "$ns" qdisc replace dev "$dev" root tbf rate "$rate" burst 256kb latency 200ms
   done
   for round in $(seq "$rounds"); do
-    for way in "${order[@]}"; do
+    for way in $order; do
       out=$rate-$way-$round
       # shellcheck disable=SC2086 # settings, not one word
       rank 1 "$b" "$out" ${ways[$way]} &
@@ -76,14 +80,18 @@ for rate in $rates; do
       wait
     done
   done
-  for way in "${order[@]}"; do
-    cat "$scratch/$rate-$way"-*/metrics.jsonl | awk -v rate="$rate" -v way="$way" '
+  for way in $order; do
+    cat "$scratch/$rate-$way"-*/metrics.jsonl | awk -v rate="$rate" -v way="$way" -v skip="$skip" '
       function field(name) { return match($0, "\"" name "\":[0-9.e+-]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }
       function middle(x, n,   i, j, t) {
         for (i = 2; i <= n; i++) for (j = i; j > 1 && x[j] < x[j-1]; j--) { t = x[j]; x[j] = x[j-1]; x[j-1] = t }
         return sprintf("%6.3f (%.3f to %.3f)", n % 2 ? x[(n+1)/2] : (x[n/2] + x[n/2+1]) / 2, x[1], x[n])
       }
-      /"event":"update"/ && !/"update":1,/ { n++; took[n] = field("seconds"); waited[n] = field("exchange_seconds"); hidden[n] = field("exchange_hidden_seconds") }
-      END { printf "%-8s %-8s %3d updates  update %s s  waited %s s  behind computing %s s\n", rate, way, n, middle(took, n), middle(waited, n), middle(hidden, n) }'
+      function mean(x, n,   i, s) {
+        for (i = 1; i <= n; i++) s += x[i]
+        return sprintf("%.3f", s / n)
+      }
+      /"event":"update"/ && field("update") > skip { n++; took[n] = field("seconds"); waited[n] = field("exchange_seconds"); hidden[n] = field("exchange_hidden_seconds") }
+      END { printf "%-8s %-12s %3d updates  means: update %s s, waited %s s, behind computing %s s; medians: update %s s  waited %s s  behind computing %s s\n", rate, way, n, mean(took, n), mean(waited, n), mean(hidden, n), middle(took, n), middle(waited, n), middle(hidden, n) }'
   done
 done

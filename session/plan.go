@@ -167,7 +167,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, cache)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
-		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", Clips: s.Config.Training.MaxGradNorm > 0, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
+		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", FullGradients: s.diloco(), Clips: s.Config.Training.MaxGradNorm > 0, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
 	}
 }
 

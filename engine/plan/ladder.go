@@ -117,10 +117,12 @@ func compress(s Settings) (Settings, bool) {
 }
 
 // narrowGradients keeps gradients in 16 bits, which also rounds.
-func narrowGradients(s Settings) (Settings, bool) {
-	was := s.NarrowGradients
+func (p *Planner) narrowGradients(s Settings) (Settings, bool) {
+	if s.NarrowGradients || p.FullGradients {
+		return s, false
+	}
 	s.NarrowGradients = true
-	return s, !was
+	return s, true
 }
 
 // offload keeps more in main memory: all activations, or as few as it takes to fit.
@@ -189,7 +191,7 @@ func (p *Planner) changes(s Settings, fits bool) []change {
 	}
 	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)},
 		change{offloadKey, p.offload(OffloadActivations, fits)}, change{offloadKey, p.offload(OffloadOptimizer, fits)},
-		change{clipKey, p.twoPasses}, change{gradientsKey, narrowGradients}, change{compressKey, compress}, change{clipKey, p.clipByPrevious})
+		change{clipKey, p.twoPasses}, change{gradientsKey, p.narrowGradients}, change{compressKey, compress}, change{clipKey, p.clipByPrevious})
 }
 
 // instead returns alternatives, fastest first: more in main memory; gradients that are not kept, or kept in
@@ -201,7 +203,7 @@ func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
 			list = append(list, to)
 		}
 	}
-	for _, with := range []func(Settings) (Settings, bool){p.twoPasses, narrowGradients, compress, p.clipByPrevious} {
+	for _, with := range []func(Settings) (Settings, bool){p.twoPasses, p.narrowGradients, compress, p.clipByPrevious} {
 		if to, ok := with(s); ok {
 			list = append(list, to)
 		}

@@ -25,6 +25,8 @@ type Planner struct {
 	// [pass.RecomputeAuto] without offloading does not fit or is slower.
 	Offload     Offload
 	AutoOffload bool
+	// FullGradients says that gradients cannot be kept in 16 bits.
+	FullGradients bool
 	// Clips says that gradients are clipped by their norm.
 	Clips bool
 	// Classes is the width of the logits that the loss splits into chunks of rows.

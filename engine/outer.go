@@ -49,6 +49,10 @@ func (o *Outer) check(t *Training) error {
 	return nil
 }
 
+// outerElems is how many elements of a weight the outer optimizer works on at a time, which bounds its
+// temporaries.
+const outerElems = 4 << 20
+
 // outer returns the functions of the outer optimizer. They are built after those of micro-batches,
 // when it is known which weights are trained.
 func (s *trainingStep) outer() (list []*source) {
@@ -60,35 +64,41 @@ func (s *trainingStep) outer() (list []*source) {
 			return &pass.Unit{F: b.F}
 		}})
 	}
-	synchronized := func(b *graph.Builder, w *graph.State) *graph.Value {
-		return b.State(companion(w, Synchronized, w.Type, graph.Reference))
+	synchronized := func(w *graph.State) *graph.State { return companion(w, Synchronized, w.Type, graph.Reference) }
+	each := func(do func(w *graph.State, part func(s *graph.State) *graph.State)) {
+		for _, w := range s.trained {
+			n := w.Type.Shape.Elems()
+			for from := int64(0); from < n; from += outerElems {
+				do(w, func(s *graph.State) *graph.State { return window(s, Part{s, from, min(outerElems, n-from)}) })
+			}
+		}
 	}
 	add(FuncOuterBegin, func(b *graph.Builder) {
 		for _, w := range s.trained {
-			b.Assign(synchronized(b, w), b.State(w))
+			b.Assign(b.State(synchronized(w)), b.State(w))
 		}
 	})
 	add(FuncOuterGradient, func(b *graph.Builder) {
-		for _, w := range s.trained {
-			b.Assign(b.State(s.gradientOf(w)), b.Sub(synchronized(b, w), b.State(w)))
-		}
+		each(func(w *graph.State, part func(*graph.State) *graph.State) {
+			b.Assign(b.State(part(s.gradientOf(w))), b.Sub(b.State(part(synchronized(w))), b.State(part(w))))
+		})
 	})
 	add(FuncOuterUpdate, func(b *graph.Builder) {
 		var norms []*graph.Value
-		for _, w := range s.trained {
-			sum, from := b.State(s.gradientOf(w)), synchronized(b, w)
+		each(func(w *graph.State, part func(*graph.State) *graph.State) {
+			sum, from := b.State(part(s.gradientOf(w))), b.State(part(synchronized(w)))
 			norms = append(norms, b.GlobalNorm(sum))
 			mean := b.MulC(sum, 1/float64(o.World))
 			step := mean
 			if o.Momentum > 0 {
-				m := b.State(companion(w, OuterMomentum, w.Type, graph.OuterMoment))
+				m := b.State(part(companion(w, OuterMomentum, w.Type, graph.OuterMoment)))
 				m = b.Assign(m, b.Add(b.MulC(m, o.Momentum), mean))
 				step = b.Add(mean, b.MulC(m, o.Momentum))
 			}
 			to := b.Assign(from, b.Sub(from, b.MulC(step, o.LearningRate)))
-			b.Assign(b.State(w), to)
+			b.Assign(b.State(part(w)), to)
 			b.Assign(sum, b.Emit(graph.Expand{Shape: sum.Shape()}, b.Scalar(0))[0])
-		}
+		})
 		b.Output(OutputOuterNorm, b.MulC(b.GlobalNorm(norms...), 1/float64(o.World)))
 	})
 	return list

@@ -1,10 +1,13 @@
 package engine_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -49,12 +52,116 @@ func TestOuterOptimizerInTheArena(t *testing.T) {
 					}
 				}
 			}
-			if temps := f.Placement.Bytes; temps > 2*4*128*64+4<<10 {
-				t.Errorf("%s has %d bytes of temporaries, more than twice the largest weight", f.Name, temps)
+			if temps := f.Placement.Bytes; temps > 3*4*128*64+4<<10 {
+				t.Errorf("%s has %d bytes of temporaries, more than three times the largest weight", f.Name, temps)
 			}
 		}
 		if outer != 3 {
 			t.Errorf("%d functions, want 3", outer)
+		}
+	}
+}
+
+// The outer step is that of the formula, computed here in float64, for weights large and small, and leaves the gradients
+// zero. Its temporaries do not grow with the weights.
+func TestOuterStep(t *testing.T) {
+	const world, rate, momentum, large = 3, 0.7, 0.9, 4<<20 + 5
+	compile := func(n int) *engine.Program {
+		p, err := engine.CompileTraining(engine.Training{
+			Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
+				w, v := b.Param("w", graph.Zeros(), n), b.Param("v", graph.Zeros(), 3)
+				return engine.Objective{Sum: b.Add(b.Sum(b.Square(w), 0), b.Sum(b.Square(v), 0))}
+			},
+			Accumulation: world, Outer: &engine.Outer{World: world, InnerSteps: 5, LearningRate: rate, Momentum: momentum},
+			Optimizer: engine.Optimizer{Rule: engine.Lion, Beta1: 0.9, Beta2: 0.99},
+		}, engine.CompileOptions{Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if a, b := compile(8<<20).Func(engine.FuncOuterUpdate), compile(80<<20).Func(engine.FuncOuterUpdate); a.Placement.Bytes+4<<10 < b.Placement.Bytes {
+		t.Errorf("temporaries take %d bytes, with ten times the weights %d", a.Placement.Bytes, b.Placement.Bytes)
+	}
+	p := compile(large)
+	x, err := p.Load(backend.CPU(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := x.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func(n int, scale float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(rng.Float64()-0.5) * float32(scale)
+		}
+		return x
+	}
+	run := func(fn string) {
+		if err := x.Run(fn, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(name string, elems []float32) {
+		if err := x.SetFloats(name, elems); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(name string) []float32 {
+		s, err := x.State(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.F32()
+	}
+	for name, n := range map[string]int{"w": large, "v": 3} {
+		set(name, random(n, 2))
+	}
+	run(engine.FuncOuterBegin)
+	m := map[string][]float64{"w": make([]float64, large), "v": make([]float64, 3)}
+	for round := range 2 {
+		sums, before, square := map[string][]float32{}, map[string][]float32{}, 0.0
+		for name := range m {
+			before[name] = read(name)
+			own := random(len(m[name]), 2)
+			set(name, own)
+			run(engine.FuncOuterGradient)
+			for i, g := range read("gradient." + name) {
+				if want := before[name][i] - own[i]; g != want {
+					t.Fatalf("round %d: what %s[%d] changed by is %v, want %v", round, name, i, g, want)
+				}
+			}
+			sums[name] = random(len(m[name]), 1)
+		}
+		for name, sum := range sums { // as ranks would have added them up
+			set("gradient."+name, sum)
+		}
+		run(engine.FuncOuterUpdate)
+		for name, sum := range sums {
+			weights, synchronized, left := read(name), read(engine.Synchronized+name), read("gradient."+name)
+			for i := range sum {
+				mean := float64(sum[i]) / world
+				square += mean * mean
+				m[name][i] = momentum*m[name][i] + mean
+				want := float64(before[name][i]) - rate*(mean+momentum*m[name][i])
+				if math.Abs(float64(weights[i])-want) > 1e-6 || synchronized[i] != weights[i] || left[i] != 0 {
+					t.Fatalf("round %d: %s[%d] is %v, synchronized %v, want %v; the gradient is %v", round, name, i, weights[i], synchronized[i], want, left[i])
+				}
+			}
+		}
+		norm, err := x.OutputF32(engine.FuncOuterUpdate, engine.OutputOuterNorm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := math.Sqrt(square); math.Abs(float64(norm[0])/want-1) > 1e-5 {
+			t.Errorf("round %d: the norm is %v, want %v", round, norm[0], want)
 		}
 	}
 }

@@ -187,6 +187,10 @@ func (p *Program) layOut() error {
 			}
 			if v.State.Of != nil {
 				parts = append(parts, v.State)
+				if whole := v.State.Of; states[whole.Name] == nil { // no function has used all of it so far
+					states[whole.Name] = whole
+					p.States = append(p.States, whole)
+				}
 			} else if s == nil {
 				states[v.Name] = v.State
 				p.States = append(p.States, v.State)

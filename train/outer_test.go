@@ -21,6 +21,7 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/dist/disttest"
+	"github.com/snug-ml/snug/dist/nccl"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/cuda/driver"
@@ -33,6 +34,7 @@ import (
 type alone struct {
 	outer   engine.Outer // without World
 	wire    graph.DType
+	nccl    *nccl.Library // nil: through main memory
 	scaling *engine.LossScaling
 	o       engine.Optimizer
 	updates int64
@@ -138,7 +140,7 @@ func (a alone) rank(on engine.Backend, dir string, g dist.Group, result *ownResu
 		return err
 	}
 	j := job(x, spoiling{&classes{micro: ownMicro, rows: 2 * ownMicro, updates: int(a.updates)}, a.fill}, a.updates)
-	j.Group, j.Exchange, j.Until = g, a.wire, a.until
+	j.Group, j.Exchange, j.NCCL, j.Until = g, a.wire, a.nccl, a.until
 	j.OnEvent = func(e Event) {
 		switch e := e.(type) {
 		case Step:

@@ -188,3 +188,33 @@ func TestPlannedRoom(t *testing.T) {
 		}
 	}
 }
+
+// Ranks that train on their own and exchange changes of weights from card to card have the bits of an exchange through
+// main memory.
+func TestCardsTrainOnTheirOwn(t *testing.T) {
+	a := alone{outer: engine.Outer{InnerSteps: 2, LearningRate: 0.7, Momentum: 0.9}, o: ownAdamW, updates: 4}
+	train := func(library *nccl.Library) map[string][]byte {
+		dir := t.TempDir()
+		a.nccl = library
+		for r, err := range disttest.Ranks(t, 2, func(g dist.Watched) error {
+			d := &fakegpu.Driver{Mapped: true, Installed: []driver.Card{fakegpu.T4}}
+			ctx, err := d.Open(0)
+			if err != nil {
+				return err
+			}
+			on, err := cuda.New(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(a.rank(on, dir, g, new(ownResult)), d.Left())
+		}) {
+			if err != nil {
+				t.Fatalf("rank %d: %v", r, err)
+			}
+		}
+		return tensors(t, dir)
+	}
+	if over, through := train(standIn(t)), train(nil); !equalTensors(over, through) {
+		t.Error("over NCCL there are other bits")
+	}
+}

@@ -152,6 +152,8 @@ func TestEverythingIsStagedHere(t *testing.T) {
 		"tools/samebits/main.go":           "likewise",
 		"tools/ptxas/main.go":              "likewise",
 		"tools/ptxas/assemble.go":          "likewise",
+		"tools/nvrtc/main.go":              "likewise",
+		"tools/nvrtc/compile.go":           "likewise",
 		"tools/asm/simd/coefficients.go":   "a tool of development",
 		"tools/asm/simd/emit.go":           "likewise",
 		"tools/asm/simd/dispatch.go":       "likewise",

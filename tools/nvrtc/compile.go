@@ -11,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // compiler compiles CUDA C++ to PTX.
@@ -64,7 +65,7 @@ func sources(dir string) (headers map[string]string, families []string, err erro
 		if ext != ".h" && ext != ".cu" {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		text, err := regular.Read(filepath.Join(dir, f.Name()), 1<<20)
 		if err != nil {
 			return nil, nil, err
 		}

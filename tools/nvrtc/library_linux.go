@@ -36,6 +36,10 @@ func open(path string) (compiler, error) {
 		return nil, fmt.Errorf("%s is not NVRTC: it lacks %s", path, strings.Join(missing, ", "))
 	}
 	var major, minor int32
+	var pin runtime.Pinner
+	pin.Pin(&major)
+	pin.Pin(&minor)
+	defer pin.Unpin()
 	if err := call("nvrtcVersion", n.v, pointer(&major), pointer(&minor)); err != nil {
 		return nil, err
 	}
@@ -47,7 +51,9 @@ func (n *nvrtc) Version() string { return n.version }
 
 // Compile implements [compiler].
 func (n *nvrtc) Compile(name, source string, headers map[string]string, options []string) (text string, err error) {
-	var program uintptr
+	program, pin := uintptr(0), runtime.Pinner{}
+	pin.Pin(&program) // a stack would move
+	defer pin.Unpin()
 	names := slices.Sorted(maps.Keys(headers))
 	var texts []string
 	for _, name := range names {
@@ -77,7 +83,9 @@ func (n *nvrtc) Compile(name, source string, headers map[string]string, options 
 
 // text is what a pair of functions returns about a program.
 func (n *nvrtc) text(name string, program, size, get uintptr) (string, error) {
-	var length uintptr
+	length, pin := uintptr(0), runtime.Pinner{}
+	pin.Pin(&length)
+	defer pin.Unpin()
 	if err := call(name+"Size", size, program, pointer(&length)); err != nil {
 		return "", err
 	}

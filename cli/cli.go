@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/train"
 )
@@ -75,6 +76,7 @@ type commands struct {
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	defer dist.KillLost()
 	return run(args, false, in, out, errw)
 }
 

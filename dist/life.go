@@ -169,7 +169,7 @@ func (l *life) end(err error) {
 	l.cut()
 }
 
-// bury kills the process of a lost rank, if it is on this machine and no lower rank there is left
+// bury has the process of a lost rank killed, if it is on this machine and no lower rank there is left
 // to do so. A process that hangs would hold its memory and its card, and keep its launcher from
 // seeing an exit and restarting the run.
 func (l *life) bury(lost int) {
@@ -182,7 +182,31 @@ func (l *life) bury(lost int) {
 			return
 		}
 	}
-	dead.kill()
+	lostProcesses.Lock()
+	lostProcesses.list = append(lostProcesses.list, dead)
+	lostProcesses.Unlock()
+	time.AfterFunc(lastWords, KillLost)
+}
+
+// lastWords is how long a process that has lost another has to say so before it kills that one.
+const lastWords = time.Second
+
+// lostProcesses are those that are still to be killed.
+var lostProcesses struct {
+	sync.Mutex
+	list []process
+}
+
+// KillLost kills the processes of ranks that were lost on this machine, which otherwise happens a
+// second after the loss. A program calls it before it exits, when it has said what happened: some
+// launchers end all processes as soon as one is killed, and drop what the others are saying.
+func KillLost() {
+	lostProcesses.Lock()
+	defer lostProcesses.Unlock()
+	for _, p := range lostProcesses.list {
+		p.kill()
+	}
+	lostProcesses.list = nil
 }
 
 // cause returns why a call with a rank failed: what ended the group, even if the news of

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	if err := play(name); err != nil {
 		fmt.Println("error:", err)
+		dist.KillLost()
 		if errors.As(err, new(*dist.LostError)) {
 			os.Exit(7)
 		}

@@ -295,13 +295,14 @@ const addedUpBy = ", gradients added up by "
 // changesInt8 is before it if they send what weights changed by in 8 bits.
 const changesInt8 = ", changes sent in int8"
 
-// trainedAlone ends the arithmetic string of a run whose processes train on their own between synchronizations.
-const trainedAlone = ", weights averaged over %d processes"
+// averagedOver ends the arithmetic string of a run whose processes train on their own between synchronizations, with
+// their number.
+const averagedOver = ", weights averaged over "
 
 // ownOptimizers returns how many processes trained on their own, by the string from computed; 0 if none did.
 func ownOptimizers(computed string) (n int) {
-	if i := strings.LastIndex(computed, ", weights averaged over "); i >= 0 {
-		if _, err := fmt.Sscanf(computed[i:], trainedAlone, &n); err != nil {
+	if _, rest, ok := strings.Cut(computed, averagedOver); ok {
+		if _, err := fmt.Sscan(rest, &n); err != nil {
 			return 0
 		}
 	}
@@ -330,7 +331,7 @@ func (r *run) computed() string {
 		if r.exchange() == graph.Int8 {
 			text += changesInt8
 		}
-		text += fmt.Sprintf(trainedAlone, r.World)
+		text += fmt.Sprint(averagedOver, r.World, " processes")
 	case r.sums() == train.Ordered:
 		text += addedUpInOrder
 	case r.sums() == train.Tree:
@@ -346,7 +347,7 @@ func (r *run) computed() string {
 
 // slicesOf splits the string from computed into the kernels and the number of slices, 0 if there are none.
 func slicesOf(computed string) (kernels string, slices int) {
-	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpInPairs, addedUpBy, normByHost, changesInt8, ", weights averaged over "} {
+	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpInPairs, addedUpBy, normByHost, changesInt8, averagedOver} {
 		computed, _, _ = strings.Cut(computed, end)
 	}
 	i := strings.LastIndex(computed, ", blocks in ")

@@ -120,14 +120,7 @@ func TestPlanOfRanksOnTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.World, s.Local.World = 2, 2
-		target, err := s.Target()
-		if err != nil {
-			t.Fatal(err)
-		}
-		report, no, err := s.Plan(target)
-		if err != nil || no != nil {
-			t.Fatal(err, no)
-		}
+		target, report := planned(t, s)
 		cluster, err := s.Cluster(target, "", "")
 		if err != nil {
 			t.Fatal(err)

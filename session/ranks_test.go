@@ -322,6 +322,20 @@ func TestRanksShareFrozenWeights(t *testing.T) {
 	}
 }
 
+// planned returns what a setup needs where it is to run.
+func planned(t *testing.T, s *Setup) (plan.Target, *plan.Report) {
+	t.Helper()
+	target, err := s.Target()
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, no, err := s.Plan(target)
+	if err != nil || no != nil {
+		t.Fatal(err, no)
+	}
+	return target, report
+}
+
 // TestPlanOfASharedOptimizer: the plan contains only this process's part of a shared optimizer, and all of
 // everything else.
 func TestPlanOfASharedOptimizer(t *testing.T) {
@@ -337,14 +351,7 @@ func TestPlanOfASharedOptimizer(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.World = 3
-		target, err := s.Target()
-		if err != nil {
-			t.Fatal(err)
-		}
-		report, no, err := s.Plan(target)
-		if err != nil || no != nil {
-			t.Fatal(err, no)
-		}
+		_, report := planned(t, s)
 		all := map[string]plan.Component{}
 		for _, c := range report.Components {
 			all[c.Name] = c

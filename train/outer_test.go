@@ -93,21 +93,16 @@ type ownResult struct {
 // wraps the group of each rank.
 func (a alone) train(t *testing.T, on engine.Backend, dir string, world int, group func(dist.Group) dist.Group) []ownResult {
 	t.Helper()
-	results := make([]ownResult, world)
-	var all sync.WaitGroup
-	for r, g := range dist.InProcess(world) {
-		if group != nil {
-			g = group(g)
+	groups := dist.InProcess(world)
+	if group != nil {
+		for r, g := range groups {
+			groups[r] = group(g)
 		}
-		all.Go(func() {
-			err := a.rank(on, dir, g, &results[r])
-			if !errors.Is(err, ErrStopped) {
-				err = errors.Join(err, g.Leave(err))
-			}
-			results[r].err = err
-		})
 	}
-	all.Wait()
+	results := make([]ownResult, world)
+	for r, err := range atOnce(groups, func(g dist.Group) error { return a.rank(on, dir, g, &results[g.Rank()]) }) {
+		results[r].err = err
+	}
 	return results
 }
 
@@ -149,31 +144,7 @@ func (a alone) rank(on engine.Backend, dir string, g dist.Group, result *ownResu
 			result.warnings = append(result.warnings, e.Text)
 		}
 	}
-	var from *checkpoint.Checkpoint
-	if g.Rank() == 0 {
-		store, err := checkpoint.Open(dir, checkpoint.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, store.Close()) }()
-		j.Save = SaveOptions{Store: store, Run: checkpoint.Snapshot{Files: map[string][]byte{checkpoint.ConfigFile: []byte("{}")}}}
-		if from, _, err = store.Latest(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
-			return err
-		}
-		if from != nil {
-			if _, err := j.Resume(from); err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, from.Close()) }()
-		}
-	}
-	j.Save.Every = a.every
-	start, err := j.Share(from)
-	if err != nil {
-		return err
-	}
-	_, err = j.Run(context.Background(), start)
-	return err
+	return keepOn(j, dir, a.every)
 }
 
 // tensors returns the tensors of a run's last checkpoint, by file and name.

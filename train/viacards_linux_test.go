@@ -30,17 +30,23 @@ func standIn(t *testing.T) *nccl.Library {
 	return l
 }
 
+// cardOf returns a card with a driver, and the backend of both.
+func cardOf(d *fakegpu.Driver) (driver.Context, *cuda.Backend, error) {
+	d.Mapped, d.Installed = true, []driver.Card{fakegpu.T4}
+	ctx, err := d.Open(0)
+	if err != nil {
+		return nil, nil, err
+	}
+	on, err := cuda.New(ctx)
+	return ctx, on, err
+}
+
 // onCards trains like trainWide, with a card for each rank, and returns the errors.
 func onCards(t *testing.T, dir string, world int, c wideRun, of func(rank int) *fakegpu.Driver) []error {
 	t.Helper()
 	return disttest.Ranks(t, world, func(g dist.Watched) error {
 		d := of(g.Rank())
-		d.Mapped, d.Installed = true, []driver.Card{fakegpu.T4}
-		ctx, err := d.Open(0)
-		if err != nil {
-			return err
-		}
-		on, err := cuda.New(ctx)
+		_, on, err := cardOf(d)
 		if err != nil {
 			return err
 		}
@@ -147,12 +153,7 @@ func TestPlannedRoom(t *testing.T) {
 		for _, how := range []Sums{Ordered, Fast} {
 			const world = 3
 			for r, err := range disttest.Ranks(t, world, func(g dist.Watched) (err error) {
-				d := &fakegpu.Driver{Mapped: true, Installed: []driver.Card{fakegpu.T4}}
-				ctx, err := d.Open(0)
-				if err != nil {
-					return err
-				}
-				on, err := cuda.New(ctx)
+				ctx, on, err := cardOf(&fakegpu.Driver{})
 				if err != nil {
 					return err
 				}
@@ -197,12 +198,8 @@ func TestCardsTrainOnTheirOwn(t *testing.T) {
 		dir := t.TempDir()
 		a.nccl = library
 		for r, err := range disttest.Ranks(t, 2, func(g dist.Watched) error {
-			d := &fakegpu.Driver{Mapped: true, Installed: []driver.Card{fakegpu.T4}}
-			ctx, err := d.Open(0)
-			if err != nil {
-				return err
-			}
-			on, err := cuda.New(ctx)
+			d := &fakegpu.Driver{}
+			_, on, err := cardOf(d)
 			if err != nil {
 				return err
 			}

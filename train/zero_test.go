@@ -58,23 +58,28 @@ type wideRun struct {
 // one, and returns the files of the tensors.
 func trainWide(t *testing.T, on engine.Backend, dir string, world int, c wideRun) (weights, optimizer []byte) {
 	t.Helper()
-	errs := make([]error, world)
+	for r, err := range atOnce(dist.InProcess(world), func(g dist.Group) error { return wideRank(on, dir, g, c) }) {
+		if err != nil && !errors.Is(err, ErrStopped) {
+			t.Fatalf("rank %d: %v", r, err)
+		}
+	}
+	return saved(t, dir)
+}
+
+// atOnce runs a training on each member of a group, and returns how it ended there.
+func atOnce(groups []dist.Group, rank func(g dist.Group) error) []error {
+	errs := make([]error, len(groups))
 	var all sync.WaitGroup
-	for r, g := range dist.InProcess(world) {
+	for r, g := range groups {
 		all.Go(func() {
-			errs[r] = wideRank(on, dir, g, c)
+			errs[r] = rank(g)
 			if !errors.Is(errs[r], ErrStopped) {
 				errs[r] = errors.Join(errs[r], g.Leave(errs[r]))
 			}
 		})
 	}
 	all.Wait()
-	for r, err := range errs {
-		if err != nil && !errors.Is(err, ErrStopped) {
-			t.Fatalf("rank %d: %v", r, err)
-		}
-	}
-	return saved(t, dir)
+	return errs
 }
 
 // saved returns the files of the tensors of a run's last checkpoint.
@@ -118,15 +123,20 @@ func wideRank(on engine.Backend, dir string, g dist.Group, c wideRun) (err error
 	}
 	j := job(x, &classes{micro: 4, rows: 12, updates: int(c.updates)}, c.updates)
 	j.Group, j.Exchange, j.Sums, j.NCCL, j.Until = g, c.wire, c.sums, c.nccl, c.until
+	return keepOn(j, dir, 2)
+}
+
+// keepOn runs the job of one rank from a checkpoint in the folder, if there is one, and saves after every so many updates.
+func keepOn(j *Job, dir string, every int64) (err error) {
+	j.Save.Every = every
 	var from *checkpoint.Checkpoint
-	if g.Rank() == 0 {
-		store, err := checkpoint.Open(dir, checkpoint.Options{})
-		if err != nil {
+	if j.Group.Rank() == 0 {
+		if j.Save.Store, err = checkpoint.Open(dir, checkpoint.Options{}); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, store.Close()) }()
-		j.Save = SaveOptions{Store: store, Every: 2, Run: checkpoint.Snapshot{Files: map[string][]byte{checkpoint.ConfigFile: []byte("{}")}}}
-		if from, _, err = store.Latest(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		defer func() { err = errors.Join(err, j.Save.Store.Close()) }()
+		j.Save.Run = checkpoint.Snapshot{Files: map[string][]byte{checkpoint.ConfigFile: []byte("{}")}}
+		if from, _, err = j.Save.Store.Latest(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
 			return err
 		}
 		if from != nil {

@@ -136,8 +136,8 @@ func compile(sources []*source, o CompileOptions) (*Program, error) {
 	return p, p.layOut()
 }
 
-// compile appends functions, which do not depend on what is made of one another. They are independent after the
-// passes before recomputation, and then pass at once, unless somebody looks on.
+// compile appends functions, none of which depends on what is made of another. From recomputation on they share
+// nothing and are compiled at once, unless passes are timed or dumped.
 func (p *Program) compile(sources []*source, o *CompileOptions) error {
 	var jobs []*job
 	for _, s := range sources {

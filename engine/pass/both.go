@@ -1,6 +1,6 @@
 package pass
 
-// both calls two functions at once, which must not write what the other one uses, and panics if one of them does.
+// both calls two functions at once, neither of which may write what the other one uses. It panics if one of them panics.
 func both(a, b func()) {
 	done := make(chan any, 1)
 	go func() {

@@ -113,6 +113,52 @@ func trained(t *testing.T, tr engine.Training, low graph.DType, workers, updates
 	return r
 }
 
+// The steps of a weight and of its parts draw the same random bits, and those of other weights
+// others.
+func TestRandomBitsOfParts(t *testing.T) {
+	o := engine.Optimizer{Rule: engine.AdamW8bit, Beta1: .9, Beta2: .999, Eps: 1e-8, Round: graph.Rounding{Seed: 5}}
+	steps := func(sharding *engine.Sharding) (all []graph.Rounding) {
+		tr := small(2)
+		tr.Optimizer, tr.Sharding = o, sharding
+		tr.Model = func(b *graph.Builder, _ engine.Mode) engine.Objective {
+			x := b.Input("x", graph.T(graph.F32, 3, 2))
+			for _, name := range []string{"one", "two"} {
+				x = b.MatMul(x, b.Param(name, graph.Init{}, 2, 100_000), false, false)
+				x = b.Slice(x, 1, 0, 2)
+			}
+			return engine.Objective{Sum: b.Sum(x)}
+		}
+		p, err := engine.CompileTraining(tr, engine.CompileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range p.Funcs {
+			for _, n := range f.F.Nodes {
+				if op, ok := n.Op.(graph.AdamW8bit); ok {
+					all = append(all, op.Round)
+				}
+			}
+		}
+		return all
+	}
+	whole := steps(nil)
+	if len(whole) != 2 || whole[0].Stream == whole[1].Stream || whole[0].Seed != 5 {
+		t.Fatalf("steps draw by %v", whole)
+	}
+	later := false
+	for rank := range 3 {
+		for _, r := range steps(&engine.Sharding{Rank: rank, World: 3}) {
+			if r.Seed != 5 || r.Stream != whole[0].Stream && r.Stream != whole[1].Stream {
+				t.Errorf("a part draws by %v", r)
+			}
+			later = later || r.First > 0
+		}
+	}
+	if !later {
+		t.Error("no part begins within a weight")
+	}
+}
+
 // Updates of weights in 16 bits allocate nothing and do not depend on the workers; random
 // bits depend on the seed.
 func TestRoundedUpdates(t *testing.T) {

@@ -131,8 +131,9 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 	if w.DType() == graph.BF16 {
 		round.Mode = o.Round.Mode
 	}
-	if round.Mode == graph.Stochastic {
-		round.Seed, round.Stream = o.Round.Seed, graph.WeightStream(cmp.Or(s.OldName, s.Name))
+	narrow := o.Rule == AdamW8bit && s.Home().Type.Shape.Elems() >= Least8bit
+	if round.Mode == graph.Stochastic || narrow {
+		round.Seed, round.Stream, round.First = o.Round.Seed, graph.WeightStream(cmp.Or(s.Home().OldName, s.Home().Name)), s.From
 	}
 	in := []*graph.Value{w, grad}
 	offload := o.Offload && s.Type.Shape.Elems() >= LeastOffloaded
@@ -149,7 +150,7 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		if round.Mode != graph.Stochastic {
 			scalars = []*graph.Value{c.lr, c.gscale, c.ok}
 		}
-	case o.Rule == AdamW8bit && s.Home().Type.Shape.Elems() >= Least8bit:
+	case narrow:
 		op = graph.AdamW8bit{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
 		codes, scales := graph.MomentTypes(s.Type)
 		keep(Moment1, codes)

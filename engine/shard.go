@@ -209,8 +209,7 @@ func (o *Optimizer) grain(s *graph.State) Grain {
 	g := Grain{graph.NormChunk, 4 + o.kept(s)}
 	switch {
 	case o.Rule == Adafactor, // sums over rows, columns and the whole
-		o.Rule == Muon && matrices(s) != nil,                           // products of the matrix
-		o.Round.Mode == graph.Stochastic && s.Type.DType == graph.BF16: // random bits are counted from the first element
+		o.Rule == Muon && matrices(s) != nil: // products of the matrix
 		g.Elems = s.Type.Shape.Elems()
 	}
 	return g

@@ -174,14 +174,15 @@ func (g *golden) build() (Case, error) {
 			return Case{}, fmt.Errorf("nothing computes %s", name)
 		}
 	}
-	return Case{Name: g.Op + "/" + g.Case, Func: m.F, In: m.in, Tol: m.tol, Want: want}, nil
+	return Case{Name: g.Op + "/" + g.Case, Func: m.F, In: m.in, Tol: m.tol, Want: want, Drawn: m.drawn}, nil
 }
 
 // goldenMaker builds the function of a golden.
 type goldenMaker struct {
 	*maker
 	*golden
-	tol Tolerance
+	tol   Tolerance
+	drawn bool
 }
 
 func (m *goldenMaker) has(name string) bool { return m.data["in."+name] != nil }

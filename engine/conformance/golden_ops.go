@@ -301,9 +301,9 @@ func goldenAdamW(m *goldenMaker) {
 	}
 }
 
-// goldenSteps makes all updates of one tensor, whose gradients are sums of two inputs. A
-// moment near the boundary of two codes may get the other one, which changes its updates
-// by a hundredth.
+// goldenSteps makes all updates of one tensor, whose gradients are sums of two inputs. An
+// 8-bit moment near the boundary of two codes may get the other one, which changes its
+// updates by a hundredth.
 func goldenSteps(m *goldenMaker) {
 	a := m.Attrs
 	typ := m.types["in.w"]
@@ -328,7 +328,7 @@ func goldenSteps(m *goldenMaker) {
 	default:
 		codes, scales := graph.MomentTypes(typ)
 		op, states = graph.AdamW8bit{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Eps, WeightDecay: a.WeightDecay, LRScale: 1}, []graph.Type{codes, codes, scales, scales}
-		m.tol = Tolerance{Abs: 0.05 * a.LR}
+		m.tol, m.drawn = Tolerance{Abs: 0.05 * a.LR}, true
 	}
 	i := -1
 	in := []*graph.Value{m.state("w", typ, func() float64 { i++; return m.data["in.w"][i] }), nil}

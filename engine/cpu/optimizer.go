@@ -40,23 +40,27 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 	const block = graph.MomentBlock
 	code := c.code
 	codes, scales := c.refs(n.In[2:4]), c.refs(n.In[4:6])
-	w, scalars := c.trained(n, op, op.Round, 2*block*4), c.refs(n.In[2+op.States():])
+	const randomAt, scratch = 2 * block * 4, 2*block*4 + block/2*4
+	w, scalars := c.trained(n, op, op.Round, scratch), c.refs(n.In[2+op.States():])
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
-	books := [2]*codebook.Book{codebook.Signed, codebook.Unsigned}
+	books := [2]*codebook.Book{&codebook.Signed.Book, &codebook.Unsigned.Book}
 	tasks, per := chunks(scales[0].n, grain/block)
 	return []phase{{tasks, func(task, worker int) {
 		for b := task * per; b < min((task+1)*per, scales[0].n); b++ {
 			from, to := b*block, min((b+1)*block, w.w.n)
 			if ok.scalar() != 0 {
-				moments := [2][]float32{floats(code.worker(worker), 0, block)[:to-from], floats(code.worker(worker), block*4, block)[:to-from]}
+				mem := code.worker(worker)
+				moments := [2][]float32{floats(mem, 0, block)[:to-from], floats(mem, block*4, block)[:to-from]}
 				for k, x := range moments {
 					books[k].Decode(x, codes[k].u8()[from:to], scales[k].f32()[b])
 				}
 				coef := adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar())
 				w.each(from, to, worker, func(x, g []float32, _, _ int) { simd.AdamW(x, g, moments[0], moments[1], coef) })
-				for k, x := range moments {
-					scales[k].f32()[b] = books[k].Encode(codes[k].u8()[from:to], x)
-				}
+				random := unsafe.Slice((*uint32)(unsafe.Pointer(&mem[randomAt])), block/2)
+				simd.Philox(random, op.Round.Seed, (uint64(uint32(t.scalar()))|graph.SecondMoments)<<32|uint64(op.Round.Stream), uint64(op.Round.First+int64(from))/2)
+				halves := unsafe.Slice((*uint16)(unsafe.Pointer(&random[0])), to-from)
+				scales[0].f32()[b] = codebook.Signed.Encode(codes[0].u8()[from:to], moments[0])
+				scales[1].f32()[b] = codebook.Unsigned.Encode(codes[1].u8()[from:to], moments[1], halves)
 			}
 			if op.ZeroGrad {
 				w.g.clear(from, to)

@@ -54,10 +54,7 @@ func (l *lowering) stepPart(n *graph.Node, op graph.StepPart) {
 	}
 	before := int(op.From / int64(s.elems)) // blocks
 	b.table.u64(uint64(op.From+part)).u32(-before).f32(s.decay, s.rate)
-	if s.round.Mode == graph.Stochastic {
-		b.table.u32(int(s.round.Stream))
-	}
-	b.table.align(8)
+	s.drawn(&b.table)
 	b.blocks = int(ceil(part, int64(s.elems)))
 	l.flush()
 }

@@ -29,6 +29,15 @@ type optimizerStep struct {
 	round       graph.Rounding
 	hyper       func(l *lowering, p *params) // hyperparameters, after the scalars
 	zero        bool
+	random      bool // random bits are drawn
+}
+
+// drawn appends what the random bits of a parameter depend on.
+func (s *optimizerStep) drawn(table *params) {
+	if s.random {
+		table.u32(int(s.round.Stream), int(s.round.First/8))
+	}
+	table.align(8)
 }
 
 // roundings are the suffixes of kernels' names for the ways of rounding weights.
@@ -45,16 +54,16 @@ func ofGradient(d graph.DType) string {
 func stepOf(op graph.Op) optimizerStep {
 	switch op := op.(type) {
 	case graph.AdamW:
-		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad}
+		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad, op.Round.Mode == graph.Stochastic}
 	case graph.AdamW8bit:
 		return optimizerStep{"adamw8bit", 8 * graph.MomentBlock, op.WeightDecay, op.LRScale, op.Round, func(l *lowering, p *params) {
 			adamHyper(p, op.Beta1, op.Beta2, op.Eps)
 			p.ptr(l.moments())
-		}, op.ZeroGrad}
+		}, op.ZeroGrad, true}
 	case graph.Lion:
-		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}
+		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad, op.Round.Mode == graph.Stochastic}
 	case graph.SGD:
-		return optimizerStep{"sgd", 1024, op.WeightDecay, op.LRScale, op.Round, func(*lowering, *params) {}, op.ZeroGrad}
+		return optimizerStep{"sgd", 1024, op.WeightDecay, op.LRScale, op.Round, func(*lowering, *params) {}, op.ZeroGrad, op.Round.Mode == graph.Stochastic}
 	}
 	panic(fmt.Sprintf("cuda: no kernel for a step of %s", op.Name()))
 }
@@ -78,7 +87,7 @@ const bookBytes = 2 * 2 * 256 * 4
 // books are the values of the signed and the unsigned codes, with the upper bound of each code.
 var books = sync.OnceValue(func() *params {
 	p := new(params)
-	for _, b := range []*codebook.Book{codebook.Signed, codebook.Unsigned} {
+	for _, b := range []*codebook.Book{&codebook.Signed.Book, &codebook.Unsigned.Book} {
 		for _, list := range [][256]float32{b.Values, b.Above} {
 			for _, x := range list {
 				p.f32(float64(x))
@@ -104,10 +113,7 @@ func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 	}
 	elems := n.In[0].Shape().Elems()
 	b.table.u64(uint64(elems)).u32(b.blocks).f32(s.decay, s.rate)
-	if s.round.Mode == graph.Stochastic {
-		b.table.u32(int(s.round.Stream))
-	}
-	b.table.align(8)
+	s.drawn(&b.table)
 	b.blocks += int(ceil(elems, int64(s.elems)))
 }
 
@@ -125,7 +131,7 @@ func (l *lowering) flush() {
 	}
 	s.hyper(l, p)
 	p.u32(flag(s.zero))
-	if s.round.Mode == graph.Stochastic {
+	if s.random {
 		p.u64(s.round.Seed)
 	}
 	l.n = b.nodes[0]

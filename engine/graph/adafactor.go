@@ -63,6 +63,9 @@ func (a Adafactor) Matrices(w Shape) (batch, rows, cols int) {
 
 // Infer keeps the states' types.
 func (a Adafactor) Infer(in []Type) ([]Type, error) {
+	if a.Round.First != 0 {
+		return nil, fmt.Errorf("begins at element %d of a weight, want the whole: it takes means of rows and columns", a.Round.First)
+	}
 	w := weightOf(in)
 	states := []Type{w.With(F32)}
 	if a.Factored {

@@ -137,7 +137,10 @@ const MomentBlock = 256
 // AdamW8bit is AdamW with moments in 8 bits (Dettmers et al. 2022, arXiv:2110.02861):
 // each block of MomentBlock elements has its largest magnitude as its scale, and an
 // element is the index of a number in [0, 1] or [-1, 1] (package codebook) that is
-// multiplied by it. A second moment above 0 is never rounded to 0, which would make
+// multiplied by it. First moments are rounded to nearest, second moments stochastically:
+// in an update most of them change by less than half the distance to the next number, and
+// rounded to nearest would not change at all. Their random bits are those of [Rounding]
+// with [SecondMoments] added to t. A second moment above 0 is never rounded to 0, which would make
 // the next step as large as Eps allows.
 //
 // Its states are m and v (U8, of the shape of w), and their scales (F32, one for each
@@ -251,6 +254,9 @@ func (a Assign) Name() string {
 
 // Infer keeps the state's type.
 func (a Assign) Infer(in []Type) ([]Type, error) {
+	if a.Round.First != 0 {
+		return nil, fmt.Errorf("begins at element %d of another state", a.Round.First)
+	}
 	if a.Round.Mode == Stochastic {
 		if len(in) != 3 || in[0].DType != BF16 || !in[2].Equal(T(I32, 2)) {
 			return nil, fmt.Errorf("rounds at random, which wants a state of bf16, what is put there and the run counter i32[2], got %v", in)

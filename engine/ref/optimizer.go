@@ -29,11 +29,15 @@ func adamW(op graph.AdamW, in []tensor) [][]float64 {
 	return res
 }
 
+// momentBits are the random bits of a second moment; with half of all bits' range it would
+// be rounded to nearest, as the authors do.
+var momentBits = randomBits
+
 // adamW8bit: operands w, g, m, v, their scales, lr, gscale, t, ok. As in the kernels,
 // moments are float32 until they are rounded to codes.
 func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
 	states := [][]float64{clone(in[2]), clone(in[3]), clone(in[4]), clone(in[5])}
-	books := [2]*codebook.Book{codebook.Signed, codebook.Unsigned}
+	books := [2]*codebook.Book{&codebook.Signed.Book, &codebook.Unsigned.Book}
 	full := slices.Concat(in[:2], []tensor{in[2], in[3]}, in[6:])
 	for k, book := range books {
 		full[2+k].data = make([]float64, len(in[0].data))
@@ -43,14 +47,19 @@ func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
 	}
 	y := adamW(graph.AdamW(op), full)
 	if in[9].data[0] != 0 {
-		for k, book := range books {
+		t := uint32(in[8].data[0]) | graph.SecondMoments
+		for k := range books {
 			for b := range states[2+k] {
 				at, to := b*graph.MomentBlock, min((b+1)*graph.MomentBlock, len(states[k]))
-				x, codes := make([]float32, to-at), make([]uint8, to-at)
+				x, codes, random := make([]float32, to-at), make([]uint8, to-at), make([]uint16, to-at)
 				for i := range x {
-					x[i] = float32(y[1+k][at+i])
+					x[i], random[i] = float32(y[1+k][at+i]), momentBits(op.Round, at+i, t)
 				}
-				states[2+k][b] = float64(book.Encode(codes, x))
+				if k == 0 {
+					states[2][b] = float64(codebook.Signed.Encode(codes, x))
+				} else {
+					states[3][b] = float64(codebook.Unsigned.Encode(codes, x, random))
+				}
 				for i, code := range codes {
 					states[k][at+i] = float64(code)
 				}
@@ -167,7 +176,7 @@ func assign(op graph.Assign, in []tensor) []float64 {
 	}
 	if op.Round.Mode == graph.Stochastic {
 		for i, x := range y {
-			y[i] = stochastic(float32(x), uint64(i), op.Round, uint32(int32(in[2].data[0])))
+			y[i] = stochastic(float32(x), op.Round, i, uint32(int32(in[2].data[0])))
 		}
 	}
 	return y

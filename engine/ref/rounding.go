@@ -30,7 +30,7 @@ func rounded(op graph.Optimizer, r graph.Rounding, in []tensor, t int, step func
 			w[i], rest[i] = in[0].data[i], in[last].data[i]
 		case !ok:
 		case r.Mode == graph.Stochastic:
-			w[i] = stochastic(float32(x), uint64(i), r, uint32(in[t].data[0]))
+			w[i] = stochastic(float32(x), r, i, uint32(in[t].data[0]))
 		default:
 			w[i] = Round(float64(float32(x)), graph.BF16)
 			rest[i] = Round(x-w[i], graph.BF16)
@@ -43,10 +43,15 @@ func rounded(op graph.Optimizer, r graph.Rounding, in []tensor, t int, step func
 }
 
 // stochastic returns one of the two BF16 numbers next to x; see [graph.Stochastic].
-func stochastic(x float32, i uint64, r graph.Rounding, t uint32) float64 {
+func stochastic(x float32, r graph.Rounding, i int, t uint32) float64 {
 	if x != x {
 		return math.NaN()
 	}
-	bits := word(r.Seed, i/2, r.Stream, t) >> (16 * (i % 2)) & 0xffff
-	return float64(math.Float32frombits((math.Float32bits(x) + bits) &^ 0xffff))
+	return float64(math.Float32frombits((math.Float32bits(x) + uint32(randomBits(r, i, t))) &^ 0xffff))
+}
+
+// randomBits are those of an element; see [graph.Rounding].
+func randomBits(r graph.Rounding, i int, t uint32) uint16 {
+	at := uint64(r.First) + uint64(i)
+	return uint16(word(r.Seed, at/2, r.Stream, t) >> (16 * (at % 2)))
 }

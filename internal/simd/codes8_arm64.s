@@ -18,11 +18,23 @@ DATA constants<>+48(SB)/4, $0x00000001
 DATA constants<>+52(SB)/4, $0x00000001
 DATA constants<>+56(SB)/4, $0x00000001
 DATA constants<>+60(SB)/4, $0x00000001
-DATA constants<>+64(SB)/4, $0x00000001
-DATA constants<>+68(SB)/4, $0x00000002
-DATA constants<>+72(SB)/4, $0x00000004
-DATA constants<>+76(SB)/4, $0x00000008
-GLOBL constants<>(SB), RODATA|NOPTR, $80
+DATA constants<>+64(SB)/4, $0x00000000
+DATA constants<>+68(SB)/4, $0x00000000
+DATA constants<>+72(SB)/4, $0x00000000
+DATA constants<>+76(SB)/4, $0x00000000
+DATA constants<>+80(SB)/4, $0x37800000
+DATA constants<>+84(SB)/4, $0x37800000
+DATA constants<>+88(SB)/4, $0x37800000
+DATA constants<>+92(SB)/4, $0x37800000
+DATA constants<>+96(SB)/4, $0x37000000
+DATA constants<>+100(SB)/4, $0x37000000
+DATA constants<>+104(SB)/4, $0x37000000
+DATA constants<>+108(SB)/4, $0x37000000
+DATA constants<>+112(SB)/4, $0x00000001
+DATA constants<>+116(SB)/4, $0x00000002
+DATA constants<>+120(SB)/4, $0x00000004
+DATA constants<>+124(SB)/4, $0x00000008
+GLOBL constants<>(SB), RODATA|NOPTR, $128
 
 // func decode8NEON(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
 TEXT ·decode8NEON(SB), NOSPLIT, $0-60
@@ -333,6 +345,363 @@ end4:
 	ADDS $4, R3
 	RET
 
+// func encodeStochastic8NEON(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+TEXT ·encodeStochastic8NEON(SB), NOSPLIT, $0-84
+	MOVD $constants<>(SB), R26
+	FMOVQ 64(R26), F0
+	FMOVQ 0(R26), F1
+	FMOVQ 16(R26), F2
+	FMOVQ 32(R26), F3
+	FMOVQ 48(R26), F4
+	FMOVQ 80(R26), F5
+	FMOVS inv+80(FP), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	MOVD t+72(FP), R0
+	MOVD codes_base+0(FP), R1
+	MOVD x_base+24(FP), R2
+	MOVD random_base+48(FP), R3
+	MOVD codes_len+8(FP), R6
+	MOVD ZR, R7
+	SUBS $8, R6
+	BLO end2
+
+loop1:
+	ADD R7<<2, R2, R20
+	FMOVQ (R20), F7
+	ADD R7<<1, R3, R21
+	FMOVD (R21), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4f2154e9 // shl v9.4s, v7.4s, #1
+	WORD $0x6f2f0529 // ushr v9.4s, v9.4s, #17
+	WORD $0x4ea16529 // smax v9.4s, v9.4s, v1.4s
+	WORD $0x4ea26d29 // smin v9.4s, v9.4s, v2.4s
+	WORD $0x4f2104ea // sshr v10.4s, v7.4s, #31
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x6ea18529 // sub v9.4s, v9.4s, v1.4s
+	WORD $0x4eaa8529 // add v9.4s, v9.4s, v10.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	ADD $2048, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be52b // fcmeq v11.4s, v9.4s, v11.4s
+	WORD $0x6f00e409 // movi v9.2d, #0
+	ADD $1024, R0, R16
+	WORD $0x0e043d51 // umov w17, v10.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d51 // umov w17, v10.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d51 // umov w17, v10.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d51 // umov w17, v10.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1fa9 // orr v9.16b, v29.16b, v29.16b
+	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
+	WORD $0x4ea4854b // add v11.4s, v10.4s, v4.4s
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6f300508 // ushr v8.4s, v8.4s, #16
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
+	FMOVQ 96(R26), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	ADD $0, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x4e2ce56c // fcmeq v12.4s, v11.4s, v12.4s
+	WORD $0x6f00e40b // movi v11.2d, #0
+	ADD $1024, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1fab // orr v11.16b, v29.16b, v29.16b
+	WORD $0x4eaad56b // fsub v11.4s, v11.4s, v10.4s
+	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x6e28e4e8 // fcmge v8.4s, v7.4s, v8.4s
+	WORD $0x4ea4852a // add v10.4s, v9.4s, v4.4s
+	WORD $0x6e691d48 // bsl v8.16b, v10.16b, v9.16b
+	WORD $0x4ea0c8e7 // fcmgt v7.4s, v7.4s, #0.0
+	WORD $0x4ea46509 // smax v9.4s, v8.4s, v4.4s
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x4e4718e7 // uzp1 v7.8h, v7.8h, v7.8h
+	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
+	ADD R7, R1, R22
+	FMOVS F7, (R22)
+	FMOVQ 16(R20), F7
+	FMOVD 8(R21), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4f2154e9 // shl v9.4s, v7.4s, #1
+	WORD $0x6f2f0529 // ushr v9.4s, v9.4s, #17
+	WORD $0x4ea16529 // smax v9.4s, v9.4s, v1.4s
+	WORD $0x4ea26d29 // smin v9.4s, v9.4s, v2.4s
+	WORD $0x4f2104ea // sshr v10.4s, v7.4s, #31
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x6ea18529 // sub v9.4s, v9.4s, v1.4s
+	WORD $0x4eaa8529 // add v9.4s, v9.4s, v10.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	ADD $2048, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be52b // fcmeq v11.4s, v9.4s, v11.4s
+	WORD $0x6f00e409 // movi v9.2d, #0
+	ADD $1024, R0, R16
+	WORD $0x0e043d51 // umov w17, v10.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d51 // umov w17, v10.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d51 // umov w17, v10.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d51 // umov w17, v10.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1fa9 // orr v9.16b, v29.16b, v29.16b
+	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
+	WORD $0x4ea4854b // add v11.4s, v10.4s, v4.4s
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6f300508 // ushr v8.4s, v8.4s, #16
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
+	FMOVQ 96(R26), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	ADD $0, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x4e2ce56c // fcmeq v12.4s, v11.4s, v12.4s
+	WORD $0x6f00e40b // movi v11.2d, #0
+	ADD $1024, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1fab // orr v11.16b, v29.16b, v29.16b
+	WORD $0x4eaad56b // fsub v11.4s, v11.4s, v10.4s
+	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x6e28e4e8 // fcmge v8.4s, v7.4s, v8.4s
+	WORD $0x4ea4852a // add v10.4s, v9.4s, v4.4s
+	WORD $0x6e691d48 // bsl v8.16b, v10.16b, v9.16b
+	WORD $0x4ea0c8e7 // fcmgt v7.4s, v7.4s, #0.0
+	WORD $0x4ea46509 // smax v9.4s, v8.4s, v4.4s
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x4e4718e7 // uzp1 v7.8h, v7.8h, v7.8h
+	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
+	FMOVS F7, 4(R22)
+	ADDS $8, R7
+	SUBS $8, R6
+	BHS loop1
+
+end2:
+	ADDS $8, R6
+	SUBS $4, R6
+	BLO end4
+
+loop3:
+	ADD R7<<2, R2, R23
+	FMOVQ (R23), F7
+	ADD R7<<1, R3, R24
+	FMOVD (R24), F8
+	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
+	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
+	WORD $0x4f2154e9 // shl v9.4s, v7.4s, #1
+	WORD $0x6f2f0529 // ushr v9.4s, v9.4s, #17
+	WORD $0x4ea16529 // smax v9.4s, v9.4s, v1.4s
+	WORD $0x4ea26d29 // smin v9.4s, v9.4s, v2.4s
+	WORD $0x4f2104ea // sshr v10.4s, v7.4s, #31
+	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
+	WORD $0x6ea18529 // sub v9.4s, v9.4s, v1.4s
+	WORD $0x4eaa8529 // add v9.4s, v9.4s, v10.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	ADD $2048, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be52b // fcmeq v11.4s, v9.4s, v11.4s
+	WORD $0x6f00e409 // movi v9.2d, #0
+	ADD $1024, R0, R16
+	WORD $0x0e043d51 // umov w17, v10.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d51 // umov w17, v10.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d51 // umov w17, v10.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d51 // umov w17, v10.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1fa9 // orr v9.16b, v29.16b, v29.16b
+	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
+	WORD $0x4ea4854b // add v11.4s, v10.4s, v4.4s
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6f300508 // ushr v8.4s, v8.4s, #16
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
+	FMOVQ 96(R26), F10
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	ADD $0, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x4e2ce56c // fcmeq v12.4s, v11.4s, v12.4s
+	WORD $0x6f00e40b // movi v11.2d, #0
+	ADD $1024, R0, R16
+	WORD $0x0e043d31 // umov w17, v9.s[0]
+	ADD R17<<2, R16, R17
+	FMOVS (R17), F29
+	WORD $0x0e0c3d31 // umov w17, v9.s[1]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[1]
+	WORD $0x0e143d31 // umov w17, v9.s[2]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[2]
+	WORD $0x0e1c3d31 // umov w17, v9.s[3]
+	ADD R17<<2, R16, R17
+	VLD1 (R17), V29.S[3]
+	WORD $0x4ebd1fab // orr v11.16b, v29.16b, v29.16b
+	WORD $0x4eaad56b // fsub v11.4s, v11.4s, v10.4s
+	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x6e28e4e8 // fcmge v8.4s, v7.4s, v8.4s
+	WORD $0x4ea4852a // add v10.4s, v9.4s, v4.4s
+	WORD $0x6e691d48 // bsl v8.16b, v10.16b, v9.16b
+	WORD $0x4ea0c8e7 // fcmgt v7.4s, v7.4s, #0.0
+	WORD $0x4ea46509 // smax v9.4s, v8.4s, v4.4s
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x4e4718e7 // uzp1 v7.8h, v7.8h, v7.8h
+	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
+	ADD R7, R1, R25
+	FMOVS F7, (R25)
+	ADDS $4, R7
+	SUBS $4, R6
+	BHS loop3
+
+end4:
+	ADDS $4, R6
+	RET
+
 // func integers8NEON(dst []float32, codes []uint8, scale float32, unit float32)
 TEXT ·integers8NEON(SB), NOSPLIT, $0-56
 	FMOVS scale+48(FP), F0
@@ -347,8 +716,8 @@ TEXT ·integers8NEON(SB), NOSPLIT, $0-56
 	BLO end2
 
 loop1:
-	ADD R3, R1, R20
-	FMOVS (R20), F2
+	ADD R3, R1, R19
+	FMOVS (R19), F2
 	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
 	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
 	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
@@ -356,9 +725,9 @@ loop1:
 	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
 	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	ADD R3<<2, R0, R21
-	FMOVQ F2, (R21)
-	FMOVS 4(R20), F2
+	ADD R3<<2, R0, R20
+	FMOVQ F2, (R20)
+	FMOVS 4(R19), F2
 	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
 	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
 	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
@@ -366,7 +735,7 @@ loop1:
 	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
 	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	FMOVQ F2, 16(R21)
+	FMOVQ F2, 16(R20)
 	ADDS $8, R3
 	SUBS $8, R2
 	BHS loop1
@@ -377,8 +746,8 @@ end2:
 	BLO end4
 
 loop3:
-	ADD R3, R1, R22
-	FMOVS (R22), F2
+	ADD R3, R1, R21
+	FMOVS (R21), F2
 	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
 	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
 	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
@@ -386,8 +755,8 @@ loop3:
 	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
 	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	ADD R3<<2, R0, R23
-	FMOVQ F2, (R23)
+	ADD R3<<2, R0, R22
+	FMOVQ F2, (R22)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3

@@ -310,6 +310,15 @@ func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
 //go:noescape
 func encode8Whole(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 
+func encodeStochastic8(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32) {
+	n := len(codes) &^ (narrow[level] - 1)
+	encodeStochastic8Whole(codes[:n], x[:n], random[:n], t, inv)
+	encodeStochastic8Go(codes[n:], x[n:], random[n:], t, inv)
+}
+
+//go:noescape
+func encodeStochastic8Whole(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+
 func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
 	n := len(dst) &^ (narrow[level] - 1)
 	integers8Whole(dst[:n], codes[:n], scale, unit)

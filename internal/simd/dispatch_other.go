@@ -218,6 +218,10 @@ func decode8(dst []float32, codes []uint8, t *[6402]uint32, scale float32) {
 
 func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) { encode8Go(codes, x, t, inv) }
 
+func encodeStochastic8(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32) {
+	encodeStochastic8Go(codes, x, random, t, inv)
+}
+
 func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
 	integers8Go(dst, codes, scale, unit)
 }

@@ -547,6 +547,12 @@ func encode8AVX2(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 func encode8AVX512(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 
 //go:noescape
+func encodeStochastic8AVX2(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+
+//go:noescape
+func encodeStochastic8AVX512(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+
+//go:noescape
 func integers8AVX2(dst []float32, codes []uint8, scale float32, unit float32)
 
 //go:noescape

@@ -298,6 +298,9 @@ func decode8NEON(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
 func encode8NEON(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 
 //go:noescape
+func encodeStochastic8NEON(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+
+//go:noescape
 func integers8NEON(dst []float32, codes []uint8, scale float32, unit float32)
 
 //go:noescape

@@ -60,7 +60,11 @@ func TestCodes8(t *testing.T) {
 		if n > 3 {
 			x[0], x[1], x[2], x[3] = 0, float32(math.Inf(-1)), float32(math.NaN()), 1e-30
 		}
-		var codes []uint8
+		random := make([]uint16, n)
+		for i := range random {
+			random[i] = uint16(r.Uint32())
+		}
+		var codes, stochastic []uint8
 		var numbers []float32
 		for _, level = range Levels() {
 			got := make([]uint8, n)
@@ -68,8 +72,13 @@ func TestCodes8(t *testing.T) {
 			back, check := guarded(t, n)
 			Decode8(back, got, table, 3)
 			check()
+			drawn := make([]uint8, n)
+			EncodeStochastic8(drawn, x, random, table, 0.5)
 			if level == isa.Portable {
-				codes, numbers = got, slices.Clone(back)
+				codes, stochastic, numbers = got, drawn, slices.Clone(back)
+			}
+			if !slices.Equal(drawn, stochastic) {
+				t.Errorf("%v, %d elements: stochastic codes %v, portable %v", level, n, drawn, stochastic)
 			}
 			if !slices.Equal(got, codes) {
 				t.Errorf("%v, %d elements: codes %v, portable %v", level, n, got, codes)

@@ -7,12 +7,28 @@ template <int R> struct Weight { typedef bf16 type; };
 template <> struct Weight<EXACT> { typedef float type; };
 template <int R> struct Rest {};
 template <> struct Rest<COMPENSATED> { bf16 *p; };
-template <int R> struct Stream {};
-template <> struct Stream<STOCHASTIC> { u32 id; };
+// The random bits of elements, from the block of eight that the first has; see graph.Rounding.
+struct Bits {
+  u32 stream, first;
+};
+template <int R> struct Random {};
+template <> struct Random<STOCHASTIC> { Bits bits; };
 #define NOTHING_IF_EMPTY [[no_unique_address]]
 
 // x with the 16 bits that are dropped chosen by as many random ones.
 DEV float stochastic(float x, u32 random) { return x != x ? x : bits_f32((f32_bits(x) + random) & 0xffff0000u); }
+
+// What is added to the number of an update for second moments.
+enum : u32 { SECOND_MOMENTS = 1u << 31 };
+
+// The random words of eight elements, from element i on.
+DEV void random_words(u32 (&c)[4], const Bits &b, u64 i, u64 seed, u32 t) {
+  const u64 block = b.first + i / 8;
+  c[0] = (u32)block, c[1] = (u32)(block >> 32), c[2] = b.stream, c[3] = t;
+  philox(c, (u32)seed, (u32)(seed >> 32));
+}
+// Those of element k of the eight.
+DEV u32 half(const u32 (&c)[4], int k) { return c[k / 2] >> 16 * (k & 1) & 0xffff; }
 
 // What element i of a weight is for a step, and how the step leaves it.
 template <int R, class P> DEV float weight(const P &p, u64 i) {
@@ -21,7 +37,10 @@ template <int R, class P> DEV float weight(const P &p, u64 i) {
   return w;
 }
 template <int R, class P> DEV void keep(const P &p, u64 i, float x, u64 seed, const float *t) {
-  if constexpr (R == STOCHASTIC) x = stochastic(x, random_word(i / 2, (u32)seed, (u32)(seed >> 32), p.stream.id, (u32)t[0]) >> 16 * (i & 1) & 0xffff);
+  if constexpr (R == STOCHASTIC) {
+    const Bits &b = p.random.bits;
+    x = stochastic(x, random_word((u64)b.first * 4 + i / 2, (u32)seed, (u32)(seed >> 32), b.stream, (u32)t[0]) >> 16 * (i & 1) & 0xffff);
+  }
   p.w[i] = from_f32<typename Weight<R>::type>(x);
   if constexpr (R == COMPENSATED) p.rest.p[i] = from_f32<bf16>(x - to_f32(p.w[i]));
 }
@@ -36,7 +55,7 @@ template <int R, class G> struct Parameter {
   u64 n;
   u32 first;
   float decay, lr_scale;
-  NOTHING_IF_EMPTY Stream<R> stream;
+  NOTHING_IF_EMPTY Random<R> random;
 };
 
 // One step for every parameter of a table; see graph.AdamW. rest is 1-beta, and
@@ -79,11 +98,11 @@ template <int R, class G> DEV void adamw_step(const Parameter<R, G> *table, u32 
       w[k] -= rate * (m[k] / c1) / (__builtin_sqrtf(v[k] / c2) + eps);
     }
     if constexpr (R == STOCHASTIC) { // half a block of random words
-      u32 c[4] = {(u32)(at >> 3), (u32)(at >> 35), p.stream.id, (u32)t[0]};
-      philox(c, (u32)seed, (u32)(seed >> 32));
+      u32 c[4];
+      random_words(c, p.random.bits, at, seed, (u32)t[0]);
       const u32 all = at & 4 ? ~0u : 0u; // a choice of elements would be one by address, in memory
-      const u32 half[2] = {c[0] ^ ((c[0] ^ c[2]) & all), c[1] ^ ((c[1] ^ c[3]) & all)};
-      UNROLL for (int k = 0; k < 4; k++) w[k] = stochastic(w[k], half[k / 2] >> 16 * (k & 1) & 0xffff);
+      const u32 mine[4] = {c[0] ^ ((c[0] ^ c[2]) & all), c[1] ^ ((c[1] ^ c[3]) & all)};
+      UNROLL for (int k = 0; k < 4; k++) w[k] = stochastic(w[k], half(mine, k));
     }
     put(p.w, w);
     if constexpr (R == COMPENSATED) {
@@ -123,7 +142,7 @@ template <int R, class G> struct LionParameter {
   u64 n;
   u32 first;
   float decay, lr_scale;
-  NOTHING_IF_EMPTY Stream<R> stream;
+  NOTHING_IF_EMPTY Random<R> random;
 };
 
 template <int R, class G> DEV void lion_step(const LionParameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1,
@@ -166,7 +185,7 @@ template <int R, class G> struct SGDParameter {
   u64 n;
   u32 first;
   float decay, lr_scale;
-  NOTHING_IF_EMPTY Stream<R> stream;
+  NOTHING_IF_EMPTY Random<R> random;
 };
 
 template <int R, class G> DEV void sgd_step(const SGDParameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) {
@@ -198,7 +217,7 @@ SGD_STOCHASTIC(sgd_stochastic_bf16, bf16)
 SGD(sgd_compensated_bf16, COMPENSATED, bf16)
 
 // AdamW with moments in 8 bits; see graph.AdamW8bit. A warp has a block of 256 elements,
-// eight a lane, 32 apart.
+// eight neighbors a lane.
 template <int R, class G> struct Parameter8bit {
   typename Weight<R>::type *w;
   G *g;
@@ -208,10 +227,11 @@ template <int R, class G> struct Parameter8bit {
   u64 n;
   u32 first;
   float decay, lr_scale;
-  NOTHING_IF_EMPTY Stream<R> stream;
+  Bits bits;
 };
 
-// The numbers that codes stand for, and the largest that each code is given to.
+// The numbers that codes stand for, and the largest that each code is given to, before
+// stochastic rounding.
 struct Book {
   float values[256], above[256];
 };
@@ -219,7 +239,35 @@ struct Book {
 DEV u32 code_of(const Book &b, float x) {
   u32 lo = 0;
   UNROLL for (u32 step = 128; step > 0; step >>= 1) if (x > b.above[lo + step - 1]) lo += step;
-  return x > 0.0f && lo == 0 ? 1 : lo;
+  return lo;
+}
+// The code above or below x, which is not negative, by 16 random bits. It is not that of 0 if
+// x is above 0.
+DEV u32 stochastic_code(const Book &b, float x, u32 random) {
+  u32 code = code_of(b, x);
+  const float part = (float)random * 0x1p-16f + 0x1p-17f, way = (b.above[code] - b.values[code]) * part;
+  if (x >= b.values[code] + way) code++;
+  return x > 0.0f && code == 0 ? 1 : code;
+}
+
+// Up to eight elements, and zeros for those from left on.
+template <class T> DEV void get8(float (&x)[8], const T *from, int left) {
+  if (left >= 8) load(x, from);
+  else UNROLL for (int k = 0; k < 8; k++) x[k] = k < left ? to_f32(from[k]) : 0.0f;
+}
+template <class T> DEV void put8(T *to, const float (&x)[8], int left) {
+  if (left >= 8) store(to, x);
+  else UNROLL for (int k = 0; k < 8; k++) if (k < left) to[k] = from_f32<T>(x[k]);
+}
+DEV u64 get_codes(const unsigned char *from, int left) {
+  if (left >= 8) return *(const u64 *)from;
+  u64 all = 0;
+  UNROLL for (int k = 0; k < 8; k++) if (k < left) all |= (u64)from[k] << 8 * k;
+  return all;
+}
+DEV void put_codes(unsigned char *to, u64 all, int left) {
+  if (left >= 8) *(u64 *)to = all;
+  else UNROLL for (int k = 0; k < 8; k++) if (k < left) to[k] = (unsigned char)(all >> 8 * k);
 }
 
 template <int R, class G> DEV void adamw8bit_step(const Parameter8bit<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
@@ -232,25 +280,39 @@ template <int R, class G> DEV void adamw8bit_step(const Parameter8bit<R, G> *tab
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const float l1 = t[0] * log_beta1, l2 = t[0] * log_beta2;
   const float c1 = l1 < -26.0f ? 1.0f : -expm1_(l1), c2 = l2 < -26.0f ? 1.0f : -expm1_(l2);
-  const u64 block = (u64)(BLOCK_X - p.first) * 8 + TID / 32, at = block * 256 + TID % 32;
+  const u64 block = (u64)(BLOCK_X - p.first) * 8 + TID / 32, at = block * 256 + TID % 32 * 8;
   if (block * 256 >= p.n) return; // the whole warp
+  const int left = at >= p.n ? 0 : p.n - at < 8 ? (int)(p.n - at) : 8;
+  float x[8];
   if (apply) {
-    float m[8], v[8], m_top = 0.0f, v_top = 0.0f;
+    float w[8], m[8], v[8], m_top = 0.0f, v_top = 0.0f;
     const float m_old = p.m_scale[block], v_old = p.v_scale[block];
+    const u64 m_codes = get_codes(p.m + at, left), v_codes = get_codes(p.v + at, left);
+    get8(w, p.w + at, left);
+    if constexpr (R == COMPENSATED) {
+      get8(x, p.rest.p + at, left);
+      UNROLL for (int k = 0; k < 8; k++) w[k] += x[k];
+    }
+    get8(x, p.g + at, left);
     UNROLL for (int k = 0; k < 8; k++) {
-      const u64 i = at + 32 * k;
-      m[k] = v[k] = 0.0f;
-      if (i < p.n) {
-        const float g = to_f32(p.g[i]) * scale;
-        m[k] = fma(beta1, book[0].values[p.m[i]] * m_old, rest1 * g);
-        v[k] = fma(beta2, book[1].values[p.v[i]] * v_old, rest2 * g * g);
-        float w = weight<R>(p, i);
-        w -= rate * p.decay * w;
-        w -= rate * (m[k] / c1) / (__builtin_sqrtf(v[k] / c2) + eps);
-        keep<R>(p, i, w, seed, t);
-      }
+      const float g = x[k] * scale;
+      m[k] = fma(beta1, book[0].values[m_codes >> 8 * k & 255] * m_old, rest1 * g);
+      v[k] = fma(beta2, book[1].values[v_codes >> 8 * k & 255] * v_old, rest2 * g * g);
+      w[k] -= rate * p.decay * w[k];
+      w[k] -= rate * (m[k] / c1) / (__builtin_sqrtf(v[k] / c2) + eps);
+      if (k >= left) m[k] = v[k] = 0.0f;
       m_top = __builtin_fmaxf(m_top, __builtin_fabsf(m[k]));
       v_top = __builtin_fmaxf(v_top, v[k]);
+    }
+    u32 random[4];
+    if constexpr (R == STOCHASTIC) {
+      random_words(random, p.bits, at, seed, (u32)t[0]);
+      UNROLL for (int k = 0; k < 8; k++) w[k] = stochastic(w[k], half(random, k));
+    }
+    put8(p.w + at, w, left);
+    if constexpr (R == COMPENSATED) {
+      UNROLL for (int k = 0; k < 8; k++) w[k] -= rounded<bf16>(w[k]);
+      put8(p.rest.p + at, w, left);
     }
     m_top = warp_max(m_top);
     v_top = warp_max(v_top);
@@ -259,30 +321,33 @@ template <int R, class G> DEV void adamw8bit_step(const Parameter8bit<R, G> *tab
       p.v_scale[block] = v_top;
     }
     const float m_inv = m_top > 0.0f ? 1.0f / m_top : 0.0f, v_inv = v_top > 0.0f ? 1.0f / v_top : 0.0f;
+    random_words(random, p.bits, at, seed, (u32)t[0] | SECOND_MOMENTS);
+    u64 m_new = 0, v_new = 0;
     UNROLL for (int k = 0; k < 8; k++) {
-      const u64 i = at + 32 * k;
-      if (i < p.n) {
-        p.m[i] = (unsigned char)code_of(book[0], m[k] * m_inv);
-        p.v[i] = (unsigned char)code_of(book[1], v[k] * v_inv);
-      }
+      m_new |= (u64)code_of(book[0], m[k] * m_inv) << 8 * k;
+      v_new |= (u64)stochastic_code(book[1], v[k] * v_inv, half(random, k)) << 8 * k;
     }
+    put_codes(p.m + at, m_new, left);
+    put_codes(p.v + at, v_new, left);
   }
-  if (zero_grad)
-    UNROLL for (int k = 0; k < 8; k++) if (at + 32 * k < p.n) p.g[at + 32 * k] = from_f32<G>(0.0f);
+  if (zero_grad) {
+    UNROLL for (int k = 0; k < 8; k++) x[k] = 0.0f;
+    put8(p.g + at, x, left);
+  }
 }
 
 // Told of two blocks a multiprocessor, ptxas takes the registers that it needs; told of
 // none, it spills one for sm_90.
-#define ADAMW8BIT(NAME, R, G, ...) \
+#define ADAMW8BIT(NAME, R, G) \
   KERNEL __launch_bounds__(256, 2) NAME(const Parameter8bit<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
-                                        float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
-    adamw8bit_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, books, zero_grad, SEED_##R); \
+                                        float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad, u64 seed) { \
+    adamw8bit_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, books, zero_grad, seed); \
   }
 ADAMW8BIT(adamw8bit, EXACT, float)
-ADAMW8BIT(adamw8bit_stochastic, STOCHASTIC, float, u64 seed)
+ADAMW8BIT(adamw8bit_stochastic, STOCHASTIC, float)
 ADAMW8BIT(adamw8bit_compensated, COMPENSATED, float)
 ADAMW8BIT(adamw8bit_bf16, EXACT, bf16)
-ADAMW8BIT(adamw8bit_stochastic_bf16, STOCHASTIC, bf16, u64 seed)
+ADAMW8BIT(adamw8bit_stochastic_bf16, STOCHASTIC, bf16)
 ADAMW8BIT(adamw8bit_compensated_bf16, COMPENSATED, bf16)
 
 // Adafactor; see graph.Adafactor. Blocks have tiles of a matrix: 64 rows, eight a warp,
@@ -395,7 +460,7 @@ KERNEL __launch_bounds__(256, 2) adafactor_squares_bf16(const bf16 *g, const flo
 template <int R> struct Kept {
   typename Weight<R>::type *w;
   NOTHING_IF_EMPTY Rest<R> rest;
-  NOTHING_IF_EMPTY Stream<R> stream;
+  NOTHING_IF_EMPTY Random<R> random;
 };
 
 // The step. norm is the root of the sum of squares, room that which is not bounded.
@@ -429,10 +494,10 @@ template <int R, class G> DEV void adafactor_step(const Kept<R> &p, G *g, const 
     adafactor_step<R>(Kept<R>{w, {REST}, {STREAM}}, g, row, column, mean, norm, lr, gscale, t, ok, batch, rows, columns, room, decay, lr_scale, zero_grad, seed); \
   }
 ADAFACTOR(adafactor, EXACT, float, , )
-ADAFACTOR(adafactor_stochastic, STOCHASTIC, float, , stream)
+ADAFACTOR(adafactor_stochastic, STOCHASTIC, float, , (Bits{stream, 0}))
 ADAFACTOR(adafactor_compensated, COMPENSATED, float, rest, )
 ADAFACTOR(adafactor_bf16, EXACT, bf16, , )
-ADAFACTOR(adafactor_stochastic_bf16, STOCHASTIC, bf16, , stream)
+ADAFACTOR(adafactor_stochastic_bf16, STOCHASTIC, bf16, , (Bits{stream, 0}))
 ADAFACTOR(adafactor_compensated_bf16, COMPENSATED, bf16, rest, )
 
 // A tensor of a norm.
@@ -462,15 +527,15 @@ KERNEL __launch_bounds__(256) sum_squares_bf16(const Summand<bf16> *table, u32 c
 template <class V> DEV void accumulate_random(bf16 *state, const V *x, const int *run, u64 n, u32 add, u32 stream, u64 seed) {
   const u64 at = ((u64)BLOCK_X * 256 + TID) * 4;
   if (at >= n) return;
-  u32 c[4] = {(u32)(at >> 3), (u32)(at >> 35), stream, (u32)run[0]};
-  philox(c, (u32)seed, (u32)(seed >> 32));
+  u32 c[4];
+  random_words(c, {stream, 0}, at, seed, (u32)run[0]);
   const u32 all = at & 4 ? ~0u : 0u; // as in adamw_step
-  const u32 half[2] = {c[0] ^ ((c[0] ^ c[2]) & all), c[1] ^ ((c[1] ^ c[3]) & all)};
+  const u32 mine[4] = {c[0] ^ ((c[0] ^ c[2]) & all), c[1] ^ ((c[1] ^ c[3]) & all)};
   UNROLL for (int k = 0; k < 4; k++)
     if (at + k < n) {
       float s = to_f32(x[at + k]);
       if (add) s += to_f32(state[at + k]);
-      state[at + k] = from_f32<bf16>(stochastic(s, half[k / 2] >> 16 * (k & 1) & 0xffff));
+      state[at + k] = from_f32<bf16>(stochastic(s, half(mine, k)));
     }
 }
 KERNEL __launch_bounds__(256) accumulate_f32(bf16 *state, const float *x, const int *run, u64 n, u32 add, u32 stream, u64 seed) { accumulate_random(state, x, run, n, add, stream, seed); }

@@ -154,6 +154,7 @@ var groups = []struct {
 	{"codes8", []kernel{
 		{name: "decode8", args: "dst []float32, codes []uint8, t *[6402]uint32, scale float32", code: codeDecode8, step: narrow},
 		{name: "encode8", args: "codes []uint8, x []float32, t *[6402]uint32, inv float32", code: codeEncode8, step: narrow},
+		{name: "encodeStochastic8", args: "codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32", code: codeEncodeStochastic8, step: narrow},
 		{name: "integers8", args: "dst []float32, codes []uint8, scale float32, unit float32", code: codeIntegers8, step: narrow},
 	}},
 	{"convert", []kernel{

@@ -43,18 +43,16 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 	const randomAt, scratch = 2 * block * 4, 2*block*4 + block/2*4
 	w, scalars := c.trained(n, op, op.Round, scratch), c.refs(n.In[2+op.States():])
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
-	books := [2]*codebook.Book{&codebook.Signed.Book, &codebook.Unsigned.Book}
 	tasks, per := chunks(scales[0].n, grain/block)
 	return []phase{{tasks, func(task, worker int) {
+		coef := adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar())
 		for b := task * per; b < min((task+1)*per, scales[0].n); b++ {
 			from, to := b*block, min((b+1)*block, w.w.n)
 			if ok.scalar() != 0 {
 				mem := code.worker(worker)
 				moments := [2][]float32{floats(mem, 0, block)[:to-from], floats(mem, block*4, block)[:to-from]}
-				for k, x := range moments {
-					books[k].Decode(x, codes[k].u8()[from:to], scales[k].f32()[b])
-				}
-				coef := adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar())
+				codebook.Signed.Decode(moments[0], codes[0].u8()[from:to], scales[0].f32()[b])
+				codebook.Unsigned.Decode(moments[1], codes[1].u8()[from:to], scales[1].f32()[b])
 				w.each(from, to, worker, func(x, g []float32, _, _ int) { simd.AdamW(x, g, moments[0], moments[1], coef) })
 				random := unsafe.Slice((*uint32)(unsafe.Pointer(&mem[randomAt])), block/2)
 				simd.Philox(random, op.Round.Seed, (uint64(uint32(t.scalar()))|graph.SecondMoments)<<32|uint64(op.Round.Stream), uint64(op.Round.First+int64(from))/2)

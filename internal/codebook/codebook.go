@@ -12,19 +12,23 @@ import (
 )
 
 // Book is a set of 256 numbers.
-type Book struct{ simd.Codes8 }
+type Book struct {
+	Values [256]float32 // in ascending order
+	// Above[i] is the largest number whose code is i, before stochastic rounding.
+	Above [256]float32
+}
 
-// Nearest is a book whose entries stand for the numbers that are nearest to them.
-type Nearest struct{ Book }
+// SignedBook is the codebook of first moments, which are rounded to nearest.
+type SignedBook struct{ Book }
 
-// Stochastic is a book of numbers from 0 on, in which a number is replaced by the entry
-// above or below it, with probabilities given by the distances.
-type Stochastic struct{ Book }
+// UnsignedBook is the codebook of second moments, which are rounded to the entry above or
+// below, with probabilities given by the distances.
+type UnsignedBook struct{ Book }
 
 // The codebooks of first and of second moments.
 var (
-	Signed   = nearest(numbers(true))
-	Unsigned = stochastic(numbers(false))
+	Signed   = signed(numbers(true))
+	Unsigned = unsigned(numbers(false))
 )
 
 // numbers builds them: for each power of ten from 1e-6 to 1 the midpoints of equal
@@ -53,61 +57,44 @@ func numbers(signed bool) (list [256]float32) {
 	return list
 }
 
-func nearest(values [256]float32) *Nearest {
-	b := &Nearest{}
-	b.Values = values
+func signed(values [256]float32) *SignedBook {
+	b := &SignedBook{Book{Values: values}}
 	for i := range 255 {
 		b.Above[i] = (values[i] + values[i+1]) / 2
 	}
-	b.complete()
-	return b
-}
-
-func stochastic(values [256]float32) *Stochastic {
-	b := &Stochastic{}
-	b.Values = values
-	copy(b.Above[:], values[1:])
-	b.complete()
-	return b
-}
-
-// complete fills in what follows from Above.
-func (b *Book) complete() {
 	b.Above[255] = float32(math.Inf(1))
-	for i := range simd.Buckets8 {
-		x := math.Float32frombits(uint32(simd.LeastBucket8+i) << 16)
-		if i == 0 {
-			x = 0 // everything below is in this bucket too
-		}
-		b.First[i] = b.search(x)
-		// For negative numbers the smallest in the bucket has the largest magnitude.
-		b.First[simd.Buckets8+i] = b.search(-math.Float32frombits(uint32(simd.LeastBucket8+i+1)<<16 - 1))
-	}
+	return b
 }
 
-// search returns the code of x by Above, the lower one of a tie.
-func (b *Book) search(x float32) uint32 {
-	i, _ := slices.BinarySearch(b.Above[:255], x)
-	return uint32(i)
+func unsigned(values [256]float32) *UnsignedBook {
+	b := &UnsignedBook{Book{Values: values}}
+	copy(b.Above[:], values[1:])
+	b.Above[255] = float32(math.Inf(1))
+	return b
 }
 
 // Decode writes the numbers that codes stand for in a block of the given scale.
-func (b *Book) Decode(dst []float32, codes []uint8, scale float32) {
-	simd.Decode8(dst, codes, &b.Codes8, scale)
+func (*SignedBook) Decode(dst []float32, codes []uint8, scale float32) {
+	simd.DecodeSigned8(dst, codes, scale)
+}
+
+// Decode writes the numbers that codes stand for in a block of the given scale.
+func (*UnsignedBook) Decode(dst []float32, codes []uint8, scale float32) {
+	simd.DecodeUnsigned8(dst, codes, scale)
 }
 
 // Encode writes the codes of a block and returns its scale, the largest magnitude in it.
-func (b *Nearest) Encode(codes []uint8, x []float32) (scale float32) {
+func (*SignedBook) Encode(codes []uint8, x []float32) (scale float32) {
 	scale, inv := scaleOf(x)
-	simd.Encode8(codes, x, &b.Codes8, inv)
+	simd.EncodeSigned8(codes, x, inv)
 	return scale
 }
 
 // Encode writes the codes of a block and returns its scale, the largest number in it. A
 // number above 0 never gets the code of 0. random are as many random bits.
-func (b *Stochastic) Encode(codes []uint8, x []float32, random []uint16) (scale float32) {
+func (*UnsignedBook) Encode(codes []uint8, x []float32, random []uint16) (scale float32) {
 	scale, inv := scaleOf(x)
-	simd.EncodeStochastic8(codes, x, random, &b.Codes8, inv)
+	simd.EncodeUnsigned8(codes, x, random, inv)
 	return scale
 }
 

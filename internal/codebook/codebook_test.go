@@ -3,6 +3,7 @@ package codebook
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/snug-ml/snug/internal/simd"
@@ -24,94 +25,114 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// expected returns what a search finds, except that no number above 0 becomes 0.
-func expected(b *Book, x float32) uint32 {
-	if code := b.search(x); x <= 0 || code > 0 {
-		return code
+// Decoding gives the numbers of the tables bit for bit.
+func TestDecode(t *testing.T) {
+	codes, got := make([]uint8, 256), make([]float32, 256)
+	for i := range codes {
+		codes[i] = uint8(i)
 	}
-	return 1
+	for name, decode := range map[string]func(){
+		"signed":   func() { Signed.Decode(got, codes, 1) },
+		"unsigned": func() { Unsigned.Decode(got, codes, 1) },
+	} {
+		decode()
+		want := Signed.Values
+		if name == "unsigned" {
+			want = Unsigned.Values
+		}
+		for i, x := range got {
+			if math.Float32bits(x) != math.Float32bits(want[i]) {
+				t.Errorf("%s: code %d is %g, want %g", name, i, x, want[i])
+			}
+		}
+	}
 }
 
-func encoded(b *Book, x float32) uint32 {
-	var codes [1]uint8
-	simd.Encode8(codes[:], []float32{x}, &b.Codes8, 1)
-	return uint32(codes[0])
-}
-
-// The tables give every number what a search finds, and an entry its own code.
-func TestCodes(t *testing.T) {
+// samples are random numbers of all sizes and those on both sides of the boundaries of a book.
+func samples(b *Book, least float64) (x []float32) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, b := range []*Book{&Signed.Book, &Unsigned.Book} {
-		for i, v := range b.Values {
-			// At random, the next is taken above any part of the way to it.
-			if got := encoded(b, v); int(got) != i && (b == &Signed.Book || i > 1 && int(got) != i-1) {
-				t.Errorf("entry %d gets the code %d", i, got)
-			}
+	for range 300_000 {
+		x = append(x, float32(math.Pow(10, -9*rng.Float64())), rng.Float32(), float32(math.Max(least, -1)*rng.Float64()))
+	}
+	for i := range 255 {
+		for _, v := range []float32{b.Values[i], b.Above[i]} {
+			x = append(x, math.Nextafter32(v, -2), v, math.Nextafter32(v, 2))
 		}
-		for range 1_000_000 {
-			x := float32(math.Pow(10, -9*rng.Float64()))
-			if rng.IntN(2) == 0 {
-				x = rng.Float32()
-			}
-			if b == &Signed.Book && rng.IntN(2) == 0 {
-				x = -x
-			}
-			if got, want := encoded(b, x), expected(b, x); got != want {
-				t.Fatalf("%g gets the code %d, want %d", x, got, want)
-			}
-		}
-		for i := range 255 { // on both sides of every boundary
-			x := b.Above[i]
-			for _, x := range []float32{math.Nextafter32(x, -2), x, math.Nextafter32(x, 2)} {
-				if got, want := encoded(b, x), expected(b, x); got != want {
-					t.Errorf("%g gets the code %d, want %d", x, got, want)
-				}
-			}
+	}
+	return append(slices.DeleteFunc(x, func(v float32) bool { return float64(v) < least || v > 1 }), 1)
+}
+
+// Any number gets the nearest code, and any of the two nearest where they are as near but for a
+// thousandth of their distance.
+func TestNearest(t *testing.T) {
+	x := samples(&Signed.Book, -1)
+	codes := make([]uint8, len(x))
+	simd.EncodeSigned8(codes, x, 1)
+	for i, v := range x {
+		want, _ := slices.BinarySearch(Signed.Above[:255], v)
+		least := min(int(codes[i]), want)
+		if int(codes[i]) != want && (max(int(codes[i]), want) > least+1 || math.Abs(float64(v-Signed.Above[least])) > 1e-3*float64(Signed.Values[least+1]-Signed.Values[least])) {
+			t.Fatalf("the nearest to %g is %d, want %d", v, codes[i], want)
 		}
 	}
 }
 
-// A number is stored as the entry above or below it, which has it as its mean; an entry as itself.
+// A number is stored as the entry above or below it, as often as the distances say, and an entry
+// as itself.
 func TestStochastic(t *testing.T) {
+	x := samples(&Unsigned.Book, 0)
 	rng := rand.New(rand.NewPCG(3, 4))
-	random := make([]uint16, 1<<16)
+	codes, random := make([]uint8, len(x)), make([]uint16, len(x))
 	for i := range random {
+		random[i] = uint16(rng.Uint32())
+	}
+	simd.EncodeUnsigned8(codes, x, random, 1)
+	for i, v := range x {
+		above, exact := slices.BinarySearch(Unsigned.Values[:], v)
+		want := above
+		if v > 0 && !exact && above > 1 {
+			low, high := float64(Unsigned.Values[above-1]), float64(Unsigned.Values[above])
+			way := (float64(v)-low)/(high-low) - (float64(random[i])+0.5)/65536
+			if math.Abs(way) < 1e-3 {
+				continue // either
+			}
+			if way < 0 {
+				want--
+			}
+		}
+		if int(codes[i]) != want {
+			t.Fatalf("%g with random bits %d gets the code %d, want %d", v, random[i], codes[i], want)
+		}
+	}
+}
+
+// The scale of a block is its largest magnitude, and whatever it is, the mean of all roundings of
+// a number is the number.
+func TestMean(t *testing.T) {
+	const n = 1 << 16
+	x, codes, random := make([]float32, n+1), make([]uint8, n+1), make([]uint16, n+1)
+	for i := range n {
 		random[i] = uint16(i)
 	}
-	draws := func(v float32) map[float32]int {
-		x, codes := make([]float32, len(random)+1), make([]uint8, len(random)+1)
-		for i := range random {
-			x[i] = v
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 100 {
+		v, top := math.Pow(10, -6*rng.Float64()), float32(math.Exp(10*rng.NormFloat64()))
+		for i := range n {
+			x[i] = float32(v * float64(top))
 		}
-		x[len(random)] = 1 // the scale
-		if scale := Unsigned.Encode(codes, x, append(random[:len(random):len(random)], 0)); scale != 1 {
-			t.Fatalf("the scale is %g", scale)
+		x[n] = top
+		scale := Unsigned.Encode(codes, x, random)
+		if scale != top {
+			t.Fatalf("the scale is %g, want %g", scale, top)
 		}
-		count := map[float32]int{}
-		for _, c := range codes[:len(random)] {
-			count[Unsigned.Values[c]]++
+		Unsigned.Decode(x, codes, scale)
+		mean := 0.0
+		for _, y := range x[:n] {
+			mean += float64(y) / float64(scale) / n
 		}
-		return count
-	}
-	for i, v := range Unsigned.Values {
-		if got := draws(v); len(got) != 1 || got[v] == 0 {
-			t.Errorf("entry %d becomes %v", i, got)
-		}
-	}
-	if got := draws(1e-9); len(got) != 1 || got[Unsigned.Values[1]] == 0 {
-		t.Errorf("1e-9 becomes %v, want %g", got, Unsigned.Values[1])
-	}
-	for range 200 {
-		v := float32(math.Pow(10, -6*rng.Float64()))
-		c := Unsigned.search(v)
-		mean, width := 0.0, float64(Unsigned.Values[c+1]-Unsigned.Values[c])
-		for x, n := range draws(v) {
-			if x != Unsigned.Values[c] && x != Unsigned.Values[c+1] {
-				t.Errorf("%g becomes %g", v, x)
-			}
-			mean += float64(x) * float64(n) / float64(len(random))
-		}
-		if off := math.Abs(mean - float64(v)); off > 1.01*width/float64(len(random)) {
+		above, _ := slices.BinarySearch(Unsigned.Values[:], float32(v))
+		width := float64(Unsigned.Values[above] - Unsigned.Values[above-1])
+		if off := math.Abs(mean - v); off > 1e-3*width {
 			t.Errorf("the mean of all roundings of %g is off by %g of the entries' distance", v, off/width)
 		}
 	}

@@ -40,7 +40,7 @@ func (r ratios) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", r.Me
 
 // follow updates a block whose elements' gradients have standard deviations with the given spread of
 // their logarithms; half way those of every other element fall.
-func follow(beta2, spread, falls float64) (toNearest, drawn ratios) {
+func follow(beta2, spread, falls float64) (nearest, stochastic ratios) {
 	const n = 256
 	rng := rand.New(rand.NewPCG(1, 2))
 	deviation := make([]float64, n)
@@ -50,7 +50,6 @@ func follow(beta2, spread, falls float64) (toNearest, drawn ratios) {
 	var exact, near, rand [n]float32
 	var codes [n]uint8
 	var random [n]uint16
-	book := nearest(Unsigned.Values)
 	var nears, rands []float64
 	half := int(6 / (1 - beta2))
 	for step := range 2 * half {
@@ -66,7 +65,10 @@ func follow(beta2, spread, falls float64) (toNearest, drawn ratios) {
 		for i := range random {
 			random[i] = uint16(rng.Uint32())
 		}
-		book.Decode(near[:], codes[:], book.Encode(codes[:], near[:]))
+		top := slices.Max(near[:])
+		for i, x := range near {
+			near[i] = top * toNearest(x/top)
+		}
 		Unsigned.Decode(rand[:], codes[:], Unsigned.Encode(codes[:], rand[:], random[:]))
 		if step > 2*half-half/3 && step%7 == 0 {
 			for i, x := range exact {
@@ -76,6 +78,15 @@ func follow(beta2, spread, falls float64) (toNearest, drawn ratios) {
 		}
 	}
 	return summed(nears), summed(rands)
+}
+
+// toNearest is the number nearest to x, above 0, of those above 0.
+func toNearest(x float32) float32 {
+	c, _ := slices.BinarySearch(Unsigned.Values[:], x)
+	if c > 1 && x-Unsigned.Values[c-1] < Unsigned.Values[c]-x {
+		c--
+	}
+	return Unsigned.Values[c]
 }
 
 func summed(x []float64) (r ratios) {

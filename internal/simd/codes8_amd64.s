@@ -4,302 +4,570 @@
 
 #include "textflag.h"
 
-// func decode8AVX2(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+// func decodeSigned8AVX2(dst []float32, codes []uint8, scale float32)
 // Requires: AVX, AVX2
-TEXT ·decode8AVX2(SB), $0-60
-	VBROADCASTSS scale+56(FP), Y0
-	MOVQ         t+48(FP), AX
-	MOVQ         dst_base+0(FP), CX
-	MOVQ         codes_base+24(FP), DX
-	MOVQ         dst_len+8(FP), BX
-	XORQ         SI, SI
-	SUBQ         $0x10, BX
+TEXT ·decodeSigned8AVX2(SB), $0-52
+	VBROADCASTSS scale+48(FP), Y0
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         codes_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
 	JB           end2
 
 loop1:
-	VPMOVZXBD  (DX)(SI*1), Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VCMPPS     $0x00, Y3, Y2, Y3
-	VXORPS     Y2, Y2, Y2
-	VGATHERDPS Y3, (AX)(Y1*4), Y2
-	VMULPS     Y0, Y2, Y1
-	VMOVUPS    Y1, (CX)(SI*4)
-	VPMOVZXBD  8(DX)(SI*1), Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VCMPPS     $0x00, Y3, Y2, Y3
-	VXORPS     Y2, Y2, Y2
-	VGATHERDPS Y3, (AX)(Y1*4), Y2
-	VMULPS     Y0, Y2, Y1
-	VMOVUPS    Y1, 32(CX)(SI*4)
-	ADDQ       $0x10, SI
-	SUBQ       $0x10, BX
-	JAE        loop1
-
-end2:
-	ADDQ $0x10, BX
-	SUBQ $0x08, BX
-	JB   end4
-
-loop3:
-	VPMOVZXBD  (DX)(SI*1), Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VCMPPS     $0x00, Y3, Y2, Y3
-	VXORPS     Y2, Y2, Y2
-	VGATHERDPS Y3, (AX)(Y1*4), Y2
-	VMULPS     Y0, Y2, Y1
-	VMOVUPS    Y1, (CX)(SI*4)
-	ADDQ       $0x08, SI
-	SUBQ       $0x08, BX
-	JAE        loop3
-
-end4:
-	ADDQ $0x08, BX
-	VZEROUPPER
-	RET
-
-// func decode8AVX512(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·decode8AVX512(SB), $0-60
-	VBROADCASTSS scale+56(FP), Z0
-	MOVQ         t+48(FP), AX
-	MOVQ         dst_base+0(FP), CX
-	MOVQ         codes_base+24(FP), DX
-	MOVQ         dst_len+8(FP), BX
-	XORQ         SI, SI
-	SUBQ         $0x20, BX
-	JB           end2
-
-loop1:
-	VPMOVZXBD  (DX)(SI*1), Z1
-	VXORPS     Z2, Z2, Z2
-	VXORPS     Z3, Z3, Z3
-	VCMPPS     $0x00, Z3, Z2, K1
-	VXORPS     Z2, Z2, Z2
-	VGATHERDPS (AX)(Z1*4), K1, Z2
-	VMULPS     Z0, Z2, Z1
-	VMOVUPS    Z1, (CX)(SI*4)
-	VPMOVZXBD  16(DX)(SI*1), Z1
-	VXORPS     Z2, Z2, Z2
-	VXORPS     Z3, Z3, Z3
-	VCMPPS     $0x00, Z3, Z2, K1
-	VXORPS     Z2, Z2, Z2
-	VGATHERDPS (AX)(Z1*4), K1, Z2
-	VMULPS     Z0, Z2, Z1
-	VMOVUPS    Z1, 64(CX)(SI*4)
-	ADDQ       $0x20, SI
-	SUBQ       $0x20, BX
-	JAE        loop1
-
-end2:
-	ADDQ $0x20, BX
-	SUBQ $0x10, BX
-	JB   end4
-
-loop3:
-	VPMOVZXBD  (DX)(SI*1), Z1
-	VXORPS     Z2, Z2, Z2
-	VXORPS     Z3, Z3, Z3
-	VCMPPS     $0x00, Z3, Z2, K1
-	VXORPS     Z2, Z2, Z2
-	VGATHERDPS (AX)(Z1*4), K1, Z2
-	VMULPS     Z0, Z2, Z1
-	VMOVUPS    Z1, (CX)(SI*4)
-	ADDQ       $0x10, SI
-	SUBQ       $0x10, BX
-	JAE        loop3
-
-end4:
-	ADDQ        $0x10, BX
-	TESTQ       BX, BX
-	JZ          done5
-	MOVQ        $-1, DI
-	BZHIQ       BX, DI, BX
-	KMOVW       BX, K1
-	VPMOVZXBD.Z (DX)(SI*1), K1, Z1
-	VXORPS      Z2, Z2, Z2
-	VXORPS      Z3, Z3, Z3
-	VCMPPS      $0x00, Z3, Z2, K2
-	VXORPS      Z2, Z2, Z2
-	VGATHERDPS  (AX)(Z1*4), K2, Z2
-	VMULPS      Z0, Z2, Z0
-	VMOVUPS     Z0, K1, (CX)(SI*4)
-
-done5:
-	VZEROUPPER
-	RET
-
-// func encode8AVX2(codes []uint8, x []float32, t *[6402]uint32, inv float32)
-// Requires: AVX, AVX2, SSE2
-TEXT ·encode8AVX2(SB), $0-60
-	VBROADCASTSS inv+56(FP), Y0
-	MOVQ         t+48(FP), AX
-	MOVQ         codes_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	MOVQ         codes_len+8(FP), BX
-	XORQ         SI, SI
-	SUBQ         $0x10, BX
-	JB           end2
-
-loop1:
-	VMOVUPS      (DX)(SI*4), Y1
-	VMULPS       Y0, Y1, Y1
-	VPSLLD       $0x01, Y1, Y2
-	VPSRLD       $0x11, Y2, Y2
-	VBROADCASTSS word_00003400<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y2
-	VBROADCASTSS word_00003f80<>+0(SB), Y3
-	VPMINSD      Y3, Y2, Y2
-	VPSRAD       $0x1f, Y1, Y3
-	VANDPS       word_00000b81<>+0(SB), Y3, Y3
-	VBROADCASTSS word_00003400<>+0(SB), Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       Y3, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VCMPPS       $0x00, Y4, Y3, Y4
-	VXORPS       Y3, Y3, Y3
-	VGATHERDPS   Y4, 2048(AX)(Y2*4), Y3
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VCMPPS       $0x00, Y4, Y2, Y4
-	VXORPS       Y2, Y2, Y2
-	VGATHERDPS   Y4, 1024(AX)(Y3*4), Y2
-	VCMPPS       $0x1e, Y2, Y1, Y2
-	VBROADCASTSS word_00000001<>+0(SB), Y4
-	VPADDD       Y4, Y3, Y4
+	VPMOVZXBD    (CX)(BX*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS word_42fe0000<>+0(SB), Y2
+	VSUBPS       Y2, Y1, Y1
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS word_3f000000<>+0(SB), Y3
+	VADDPS       Y3, Y2, Y2
+	VPSRLD       $0x17, Y2, Y3
+	VPERMPS      signed8_1_of_8_0_0<>+0(SB), Y3, Y3
+	VANDPS       word_007fffff<>+0(SB), Y2, Y4
+	VORPS        word_3f800000<>+0(SB), Y4, Y4
+	VMULPS       word_41100000<>+0(SB), Y4, Y4
+	VSUBPS       word_41000000<>+0(SB), Y4, Y4
+	VDIVPS       Y3, Y4, Y3
+	VBROADCASTSS word_3f800000<>+0(SB), Y4
+	VCMPPS       $0x1e, Y4, Y2, Y4
+	VANDPS       Y3, Y4, Y3
+	VBROADCASTSS word_43000000<>+0(SB), Y4
+	VCMPPS       $0x1e, Y4, Y2, Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y4
 	VBLENDVPS    Y2, Y4, Y3, Y2
-	VXORPS       Y3, Y3, Y3
-	VCMPPS       $0x1e, Y3, Y1, Y1
-	VBROADCASTSS word_00000001<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y3
-	VBLENDVPS    Y1, Y3, Y2, Y1
-	VPACKUSDW    Y1, Y1, Y1
-	VPERMQ       $0x08, Y1, Y1
-	VPACKUSWB    Y1, Y1, Y1
-	MOVQ         X1, (CX)(SI*1)
-	VMOVUPS      32(DX)(SI*4), Y1
+	VANDPS       word_80000000<>+0(SB), Y1, Y1
+	VXORPS       Y1, Y2, Y1
 	VMULPS       Y0, Y1, Y1
-	VPSLLD       $0x01, Y1, Y2
-	VPSRLD       $0x11, Y2, Y2
-	VBROADCASTSS word_00003400<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y2
-	VBROADCASTSS word_00003f80<>+0(SB), Y3
-	VPMINSD      Y3, Y2, Y2
-	VPSRAD       $0x1f, Y1, Y3
-	VANDPS       word_00000b81<>+0(SB), Y3, Y3
-	VBROADCASTSS word_00003400<>+0(SB), Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       Y3, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VCMPPS       $0x00, Y4, Y3, Y4
-	VXORPS       Y3, Y3, Y3
-	VGATHERDPS   Y4, 2048(AX)(Y2*4), Y3
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VCMPPS       $0x00, Y4, Y2, Y4
-	VXORPS       Y2, Y2, Y2
-	VGATHERDPS   Y4, 1024(AX)(Y3*4), Y2
-	VCMPPS       $0x1e, Y2, Y1, Y2
-	VBROADCASTSS word_00000001<>+0(SB), Y4
-	VPADDD       Y4, Y3, Y4
-	VBLENDVPS    Y2, Y4, Y3, Y2
-	VXORPS       Y3, Y3, Y3
-	VCMPPS       $0x1e, Y3, Y1, Y1
-	VBROADCASTSS word_00000001<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y3
-	VBLENDVPS    Y1, Y3, Y2, Y1
-	VPACKUSDW    Y1, Y1, Y1
-	VPERMQ       $0x08, Y1, Y1
-	VPACKUSWB    Y1, Y1, Y1
-	MOVQ         X1, 8(CX)(SI*1)
-	ADDQ         $0x10, SI
-	SUBQ         $0x10, BX
+	VMOVUPS      Y1, (AX)(BX*4)
+	ADDQ         $0x08, BX
+	SUBQ         $0x08, DX
 	JAE          loop1
 
 end2:
-	ADDQ $0x10, BX
-	SUBQ $0x08, BX
-	JB   end4
-
-loop3:
-	VMOVUPS      (DX)(SI*4), Y1
-	VMULPS       Y0, Y1, Y1
-	VPSLLD       $0x01, Y1, Y2
-	VPSRLD       $0x11, Y2, Y2
-	VBROADCASTSS word_00003400<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y2
-	VBROADCASTSS word_00003f80<>+0(SB), Y3
-	VPMINSD      Y3, Y2, Y2
-	VPSRAD       $0x1f, Y1, Y3
-	VANDPS       word_00000b81<>+0(SB), Y3, Y3
-	VBROADCASTSS word_00003400<>+0(SB), Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       Y3, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VCMPPS       $0x00, Y4, Y3, Y4
-	VXORPS       Y3, Y3, Y3
-	VGATHERDPS   Y4, 2048(AX)(Y2*4), Y3
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VCMPPS       $0x00, Y4, Y2, Y4
-	VXORPS       Y2, Y2, Y2
-	VGATHERDPS   Y4, 1024(AX)(Y3*4), Y2
-	VCMPPS       $0x1e, Y2, Y1, Y2
-	VBROADCASTSS word_00000001<>+0(SB), Y4
-	VPADDD       Y4, Y3, Y4
-	VBLENDVPS    Y2, Y4, Y3, Y2
-	VXORPS       Y3, Y3, Y3
-	VCMPPS       $0x1e, Y3, Y1, Y1
-	VBROADCASTSS word_00000001<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y3
-	VBLENDVPS    Y1, Y3, Y2, Y1
-	VPACKUSDW    Y1, Y1, Y1
-	VPERMQ       $0x08, Y1, Y1
-	VPACKUSWB    Y1, Y1, Y1
-	MOVQ         X1, (CX)(SI*1)
-	ADDQ         $0x08, SI
-	SUBQ         $0x08, BX
-	JAE          loop3
-
-end4:
-	ADDQ $0x08, BX
+	ADDQ $0x08, DX
 	VZEROUPPER
 	RET
 
-DATA word_00003400<>+0(SB)/4, $0x00003400
-DATA word_00003400<>+4(SB)/4, $0x00003400
-DATA word_00003400<>+8(SB)/4, $0x00003400
-DATA word_00003400<>+12(SB)/4, $0x00003400
-DATA word_00003400<>+16(SB)/4, $0x00003400
-DATA word_00003400<>+20(SB)/4, $0x00003400
-DATA word_00003400<>+24(SB)/4, $0x00003400
-DATA word_00003400<>+28(SB)/4, $0x00003400
-GLOBL word_00003400<>(SB), RODATA|NOPTR, $32
+DATA signed8_1_of_8_0_0<>+0(SB)/4, $0x49742400
+DATA signed8_1_of_8_0_0<>+4(SB)/4, $0x47c35000
+DATA signed8_1_of_8_0_0<>+8(SB)/4, $0x461c4000
+DATA signed8_1_of_8_0_0<>+12(SB)/4, $0x447a0000
+DATA signed8_1_of_8_0_0<>+16(SB)/4, $0x42c80000
+DATA signed8_1_of_8_0_0<>+20(SB)/4, $0x41200000
+DATA signed8_1_of_8_0_0<>+24(SB)/4, $0x3f800000
+DATA signed8_1_of_8_0_0<>+28(SB)/4, $0x4b189680
+GLOBL signed8_1_of_8_0_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_00003f80<>+0(SB)/4, $0x00003f80
-DATA word_00003f80<>+4(SB)/4, $0x00003f80
-DATA word_00003f80<>+8(SB)/4, $0x00003f80
-DATA word_00003f80<>+12(SB)/4, $0x00003f80
-DATA word_00003f80<>+16(SB)/4, $0x00003f80
-DATA word_00003f80<>+20(SB)/4, $0x00003f80
-DATA word_00003f80<>+24(SB)/4, $0x00003f80
-DATA word_00003f80<>+28(SB)/4, $0x00003f80
-GLOBL word_00003f80<>(SB), RODATA|NOPTR, $32
+DATA word_42fe0000<>+0(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+4(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+8(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+12(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+16(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+20(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+24(SB)/4, $0x42fe0000
+DATA word_42fe0000<>+28(SB)/4, $0x42fe0000
+GLOBL word_42fe0000<>(SB), RODATA|NOPTR, $32
 
-DATA word_00000b81<>+0(SB)/4, $0x00000b81
-DATA word_00000b81<>+4(SB)/4, $0x00000b81
-DATA word_00000b81<>+8(SB)/4, $0x00000b81
-DATA word_00000b81<>+12(SB)/4, $0x00000b81
-DATA word_00000b81<>+16(SB)/4, $0x00000b81
-DATA word_00000b81<>+20(SB)/4, $0x00000b81
-DATA word_00000b81<>+24(SB)/4, $0x00000b81
-DATA word_00000b81<>+28(SB)/4, $0x00000b81
-GLOBL word_00000b81<>(SB), RODATA|NOPTR, $32
+DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+4(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+8(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+12(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+16(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+20(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+24(SB)/4, $0x7fffffff
+DATA word_7fffffff<>+28(SB)/4, $0x7fffffff
+GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $32
+
+DATA word_3f000000<>+0(SB)/4, $0x3f000000
+DATA word_3f000000<>+4(SB)/4, $0x3f000000
+DATA word_3f000000<>+8(SB)/4, $0x3f000000
+DATA word_3f000000<>+12(SB)/4, $0x3f000000
+DATA word_3f000000<>+16(SB)/4, $0x3f000000
+DATA word_3f000000<>+20(SB)/4, $0x3f000000
+DATA word_3f000000<>+24(SB)/4, $0x3f000000
+DATA word_3f000000<>+28(SB)/4, $0x3f000000
+GLOBL word_3f000000<>(SB), RODATA|NOPTR, $32
+
+DATA word_007fffff<>+0(SB)/4, $0x007fffff
+DATA word_007fffff<>+4(SB)/4, $0x007fffff
+DATA word_007fffff<>+8(SB)/4, $0x007fffff
+DATA word_007fffff<>+12(SB)/4, $0x007fffff
+DATA word_007fffff<>+16(SB)/4, $0x007fffff
+DATA word_007fffff<>+20(SB)/4, $0x007fffff
+DATA word_007fffff<>+24(SB)/4, $0x007fffff
+DATA word_007fffff<>+28(SB)/4, $0x007fffff
+GLOBL word_007fffff<>(SB), RODATA|NOPTR, $32
+
+DATA word_3f800000<>+0(SB)/4, $0x3f800000
+DATA word_3f800000<>+4(SB)/4, $0x3f800000
+DATA word_3f800000<>+8(SB)/4, $0x3f800000
+DATA word_3f800000<>+12(SB)/4, $0x3f800000
+DATA word_3f800000<>+16(SB)/4, $0x3f800000
+DATA word_3f800000<>+20(SB)/4, $0x3f800000
+DATA word_3f800000<>+24(SB)/4, $0x3f800000
+DATA word_3f800000<>+28(SB)/4, $0x3f800000
+GLOBL word_3f800000<>(SB), RODATA|NOPTR, $32
+
+DATA word_41100000<>+0(SB)/4, $0x41100000
+DATA word_41100000<>+4(SB)/4, $0x41100000
+DATA word_41100000<>+8(SB)/4, $0x41100000
+DATA word_41100000<>+12(SB)/4, $0x41100000
+DATA word_41100000<>+16(SB)/4, $0x41100000
+DATA word_41100000<>+20(SB)/4, $0x41100000
+DATA word_41100000<>+24(SB)/4, $0x41100000
+DATA word_41100000<>+28(SB)/4, $0x41100000
+GLOBL word_41100000<>(SB), RODATA|NOPTR, $32
+
+DATA word_41000000<>+0(SB)/4, $0x41000000
+DATA word_41000000<>+4(SB)/4, $0x41000000
+DATA word_41000000<>+8(SB)/4, $0x41000000
+DATA word_41000000<>+12(SB)/4, $0x41000000
+DATA word_41000000<>+16(SB)/4, $0x41000000
+DATA word_41000000<>+20(SB)/4, $0x41000000
+DATA word_41000000<>+24(SB)/4, $0x41000000
+DATA word_41000000<>+28(SB)/4, $0x41000000
+GLOBL word_41000000<>(SB), RODATA|NOPTR, $32
+
+DATA word_43000000<>+0(SB)/4, $0x43000000
+DATA word_43000000<>+4(SB)/4, $0x43000000
+DATA word_43000000<>+8(SB)/4, $0x43000000
+DATA word_43000000<>+12(SB)/4, $0x43000000
+DATA word_43000000<>+16(SB)/4, $0x43000000
+DATA word_43000000<>+20(SB)/4, $0x43000000
+DATA word_43000000<>+24(SB)/4, $0x43000000
+DATA word_43000000<>+28(SB)/4, $0x43000000
+GLOBL word_43000000<>(SB), RODATA|NOPTR, $32
+
+DATA word_80000000<>+0(SB)/4, $0x80000000
+DATA word_80000000<>+4(SB)/4, $0x80000000
+DATA word_80000000<>+8(SB)/4, $0x80000000
+DATA word_80000000<>+12(SB)/4, $0x80000000
+DATA word_80000000<>+16(SB)/4, $0x80000000
+DATA word_80000000<>+20(SB)/4, $0x80000000
+DATA word_80000000<>+24(SB)/4, $0x80000000
+DATA word_80000000<>+28(SB)/4, $0x80000000
+GLOBL word_80000000<>(SB), RODATA|NOPTR, $32
+
+// func decodeSigned8AVX512(dst []float32, codes []uint8, scale float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·decodeSigned8AVX512(SB), $0-52
+	VBROADCASTSS word_42fe0000<>+0(SB), Z0
+	VBROADCASTSS word_7fffffff<>+0(SB), Z1
+	VBROADCASTSS word_3f000000<>+0(SB), Z2
+	VBROADCASTSS word_007fffff<>+0(SB), Z3
+	VBROADCASTSS word_3f800000<>+0(SB), Z4
+	VBROADCASTSS word_41100000<>+0(SB), Z5
+	VBROADCASTSS word_41000000<>+0(SB), Z6
+	VBROADCASTSS word_43000000<>+0(SB), Z7
+	VBROADCASTSS word_80000000<>+0(SB), Z8
+	VBROADCASTSS scale+48(FP), Z9
+	VMOVUPS      signed8_1_of_16_0_0<>+0(SB), Z10
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         codes_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JB           end2
+
+loop1:
+	VPMOVZXBD (CX)(BX*1), Z11
+	VCVTDQ2PS Z11, Z11
+	VSUBPS    Z0, Z11, Z11
+	VANDPS    Z1, Z11, Z14
+	VADDPS    Z2, Z14, Z14
+	VPSRLD    $0x17, Z14, Z15
+	VPERMPS   Z10, Z15, Z15
+	VANDPS    Z3, Z14, Z16
+	VORPS     Z4, Z16, Z16
+	VMULPS    Z5, Z16, Z16
+	VSUBPS    Z6, Z16, Z16
+	VDIVPS    Z15, Z16, Z15
+	VCMPPS    $0x1e, Z4, Z14, K1
+	VMOVAPS.Z Z15, K1, Z15
+	VCMPPS    $0x1e, Z7, Z14, K1
+	VBLENDMPS Z4, Z15, K1, Z12
+	VANDPS    Z8, Z11, Z11
+	VXORPS    Z11, Z12, Z11
+	VMULPS    Z9, Z11, Z11
+	VMOVUPS   Z11, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	SUBQ      $0x10, DX
+	JAE       loop1
+
+end2:
+	ADDQ        $0x10, DX
+	TESTQ       DX, DX
+	JZ          done3
+	MOVQ        $-1, SI
+	BZHIQ       DX, SI, DX
+	KMOVW       DX, K1
+	VPMOVZXBD.Z (CX)(BX*1), K1, Z11
+	VCVTDQ2PS   Z11, Z11
+	VSUBPS      Z0, Z11, Z0
+	VANDPS      Z1, Z0, Z1
+	VADDPS      Z2, Z1, Z1
+	VPSRLD      $0x17, Z1, Z2
+	VPERMPS     Z10, Z2, Z2
+	VANDPS      Z3, Z1, Z3
+	VORPS       Z4, Z3, Z3
+	VMULPS      Z5, Z3, Z3
+	VSUBPS      Z6, Z3, Z3
+	VDIVPS      Z2, Z3, Z2
+	VCMPPS      $0x1e, Z4, Z1, K2
+	VMOVAPS.Z   Z2, K2, Z2
+	VCMPPS      $0x1e, Z7, Z1, K2
+	VBLENDMPS   Z4, Z2, K2, Z13
+	VANDPS      Z8, Z0, Z0
+	VXORPS      Z0, Z13, Z0
+	VMULPS      Z9, Z0, Z0
+	VMOVUPS     Z0, K1, (AX)(BX*4)
+
+done3:
+	VZEROUPPER
+	RET
+
+DATA signed8_1_of_16_0_0<>+0(SB)/4, $0x49742400
+DATA signed8_1_of_16_0_0<>+4(SB)/4, $0x47c35000
+DATA signed8_1_of_16_0_0<>+8(SB)/4, $0x461c4000
+DATA signed8_1_of_16_0_0<>+12(SB)/4, $0x447a0000
+DATA signed8_1_of_16_0_0<>+16(SB)/4, $0x42c80000
+DATA signed8_1_of_16_0_0<>+20(SB)/4, $0x41200000
+DATA signed8_1_of_16_0_0<>+24(SB)/4, $0x3f800000
+DATA signed8_1_of_16_0_0<>+28(SB)/4, $0x4b189680
+DATA signed8_1_of_16_0_0<>+32(SB)/4, $0x49742400
+DATA signed8_1_of_16_0_0<>+36(SB)/4, $0x47c35000
+DATA signed8_1_of_16_0_0<>+40(SB)/4, $0x461c4000
+DATA signed8_1_of_16_0_0<>+44(SB)/4, $0x447a0000
+DATA signed8_1_of_16_0_0<>+48(SB)/4, $0x42c80000
+DATA signed8_1_of_16_0_0<>+52(SB)/4, $0x41200000
+DATA signed8_1_of_16_0_0<>+56(SB)/4, $0x3f800000
+DATA signed8_1_of_16_0_0<>+60(SB)/4, $0x4b189680
+GLOBL signed8_1_of_16_0_0<>(SB), RODATA|NOPTR, $64
+
+// func decodeUnsigned8AVX2(dst []float32, codes []uint8, scale float32)
+// Requires: AVX, AVX2
+TEXT ·decodeUnsigned8AVX2(SB), $0-52
+	VBROADCASTSS scale+48(FP), Y0
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         codes_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JB           end2
+
+loop1:
+	VPMOVZXBD    (CX)(BX*1), Y1
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS word_3fc00000<>+0(SB), Y2
+	VADDPS       Y2, Y1, Y1
+	VPSRLD       $0x17, Y1, Y2
+	VPERMPS      unsigned8_1_of_8_0_0<>+0(SB), Y2, Y2
+	VANDPS       word_007fffff<>+0(SB), Y1, Y3
+	VORPS        word_3f800000<>+0(SB), Y3, Y3
+	VMULPS       word_41100000<>+0(SB), Y3, Y3
+	VSUBPS       word_41000000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS word_40000000<>+0(SB), Y3
+	VCMPPS       $0x1e, Y3, Y1, Y3
+	VANDPS       Y2, Y3, Y2
+	VBROADCASTSS word_43800000<>+0(SB), Y3
+	VCMPPS       $0x1e, Y3, Y1, Y1
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VBLENDVPS    Y1, Y3, Y2, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)(BX*4)
+	ADDQ         $0x08, BX
+	SUBQ         $0x08, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x08, DX
+	VZEROUPPER
+	RET
+
+DATA unsigned8_1_of_8_0_0<>+0(SB)/4, $0x4b189680
+DATA unsigned8_1_of_8_0_0<>+4(SB)/4, $0x49742400
+DATA unsigned8_1_of_8_0_0<>+8(SB)/4, $0x47c35000
+DATA unsigned8_1_of_8_0_0<>+12(SB)/4, $0x461c4000
+DATA unsigned8_1_of_8_0_0<>+16(SB)/4, $0x447a0000
+DATA unsigned8_1_of_8_0_0<>+20(SB)/4, $0x42c80000
+DATA unsigned8_1_of_8_0_0<>+24(SB)/4, $0x41200000
+DATA unsigned8_1_of_8_0_0<>+28(SB)/4, $0x4cbebc20
+GLOBL unsigned8_1_of_8_0_0<>(SB), RODATA|NOPTR, $32
+
+DATA word_3fc00000<>+0(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+4(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+8(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+12(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+16(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+20(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+24(SB)/4, $0x3fc00000
+DATA word_3fc00000<>+28(SB)/4, $0x3fc00000
+GLOBL word_3fc00000<>(SB), RODATA|NOPTR, $32
+
+DATA word_40000000<>+0(SB)/4, $0x40000000
+DATA word_40000000<>+4(SB)/4, $0x40000000
+DATA word_40000000<>+8(SB)/4, $0x40000000
+DATA word_40000000<>+12(SB)/4, $0x40000000
+DATA word_40000000<>+16(SB)/4, $0x40000000
+DATA word_40000000<>+20(SB)/4, $0x40000000
+DATA word_40000000<>+24(SB)/4, $0x40000000
+DATA word_40000000<>+28(SB)/4, $0x40000000
+GLOBL word_40000000<>(SB), RODATA|NOPTR, $32
+
+DATA word_43800000<>+0(SB)/4, $0x43800000
+DATA word_43800000<>+4(SB)/4, $0x43800000
+DATA word_43800000<>+8(SB)/4, $0x43800000
+DATA word_43800000<>+12(SB)/4, $0x43800000
+DATA word_43800000<>+16(SB)/4, $0x43800000
+DATA word_43800000<>+20(SB)/4, $0x43800000
+DATA word_43800000<>+24(SB)/4, $0x43800000
+DATA word_43800000<>+28(SB)/4, $0x43800000
+GLOBL word_43800000<>(SB), RODATA|NOPTR, $32
+
+// func decodeUnsigned8AVX512(dst []float32, codes []uint8, scale float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·decodeUnsigned8AVX512(SB), $0-52
+	VBROADCASTSS word_3fc00000<>+0(SB), Z0
+	VBROADCASTSS word_007fffff<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
+	VBROADCASTSS word_41100000<>+0(SB), Z3
+	VBROADCASTSS word_41000000<>+0(SB), Z4
+	VBROADCASTSS word_40000000<>+0(SB), Z5
+	VBROADCASTSS word_43800000<>+0(SB), Z6
+	VBROADCASTSS scale+48(FP), Z7
+	VMOVUPS      unsigned8_1_of_16_0_0<>+0(SB), Z8
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         codes_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JB           end2
+
+loop1:
+	VPMOVZXBD (CX)(BX*1), Z9
+	VCVTDQ2PS Z9, Z9
+	VADDPS    Z0, Z9, Z9
+	VPSRLD    $0x17, Z9, Z12
+	VPERMPS   Z8, Z12, Z12
+	VANDPS    Z1, Z9, Z13
+	VORPS     Z2, Z13, Z13
+	VMULPS    Z3, Z13, Z13
+	VSUBPS    Z4, Z13, Z13
+	VDIVPS    Z12, Z13, Z12
+	VCMPPS    $0x1e, Z5, Z9, K1
+	VMOVAPS.Z Z12, K1, Z12
+	VCMPPS    $0x1e, Z6, Z9, K1
+	VBLENDMPS Z2, Z12, K1, Z10
+	VMULPS    Z7, Z10, Z9
+	VMOVUPS   Z9, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	SUBQ      $0x10, DX
+	JAE       loop1
+
+end2:
+	ADDQ        $0x10, DX
+	TESTQ       DX, DX
+	JZ          done3
+	MOVQ        $-1, SI
+	BZHIQ       DX, SI, DX
+	KMOVW       DX, K1
+	VPMOVZXBD.Z (CX)(BX*1), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VADDPS      Z0, Z9, Z0
+	VPSRLD      $0x17, Z0, Z9
+	VPERMPS     Z8, Z9, Z8
+	VANDPS      Z1, Z0, Z1
+	VORPS       Z2, Z1, Z1
+	VMULPS      Z3, Z1, Z1
+	VSUBPS      Z4, Z1, Z1
+	VDIVPS      Z8, Z1, Z1
+	VCMPPS      $0x1e, Z5, Z0, K2
+	VMOVAPS.Z   Z1, K2, Z1
+	VCMPPS      $0x1e, Z6, Z0, K2
+	VBLENDMPS   Z2, Z1, K2, Z11
+	VMULPS      Z7, Z11, Z0
+	VMOVUPS     Z0, K1, (AX)(BX*4)
+
+done3:
+	VZEROUPPER
+	RET
+
+DATA unsigned8_1_of_16_0_0<>+0(SB)/4, $0x4b189680
+DATA unsigned8_1_of_16_0_0<>+4(SB)/4, $0x49742400
+DATA unsigned8_1_of_16_0_0<>+8(SB)/4, $0x47c35000
+DATA unsigned8_1_of_16_0_0<>+12(SB)/4, $0x461c4000
+DATA unsigned8_1_of_16_0_0<>+16(SB)/4, $0x447a0000
+DATA unsigned8_1_of_16_0_0<>+20(SB)/4, $0x42c80000
+DATA unsigned8_1_of_16_0_0<>+24(SB)/4, $0x41200000
+DATA unsigned8_1_of_16_0_0<>+28(SB)/4, $0x4cbebc20
+DATA unsigned8_1_of_16_0_0<>+32(SB)/4, $0x4b189680
+DATA unsigned8_1_of_16_0_0<>+36(SB)/4, $0x49742400
+DATA unsigned8_1_of_16_0_0<>+40(SB)/4, $0x47c35000
+DATA unsigned8_1_of_16_0_0<>+44(SB)/4, $0x461c4000
+DATA unsigned8_1_of_16_0_0<>+48(SB)/4, $0x447a0000
+DATA unsigned8_1_of_16_0_0<>+52(SB)/4, $0x42c80000
+DATA unsigned8_1_of_16_0_0<>+56(SB)/4, $0x41200000
+DATA unsigned8_1_of_16_0_0<>+60(SB)/4, $0x4cbebc20
+GLOBL unsigned8_1_of_16_0_0<>(SB), RODATA|NOPTR, $64
+
+// func encodeSigned8AVX2(codes []uint8, x []float32, inv float32)
+// Requires: AVX, AVX2, SSE2
+TEXT ·encodeSigned8AVX2(SB), $0-52
+	VBROADCASTSS inv+48(FP), Y0
+	MOVQ         codes_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         codes_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JB           end2
+
+loop1:
+	VMOVUPS      (CX)(BX*4), Y1
+	VMULPS       Y0, Y1, Y1
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y2
+	VCVTDQ2PS    Y2, Y3
+	VBROADCASTSS word_331a209b<>+0(SB), Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS word_c1fddab3<>+0(SB), Y4
+	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VPSUBD       Y4, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VPMAXSD      Y4, Y3, Y3
+	VBROADCASTSS word_00000007<>+0(SB), Y4
+	VPADDD       Y4, Y3, Y4
+	VPERMPS      signed8_9_of_8_0_0<>+0(SB), Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS word_3f8e38e4<>+0(SB), Y4
+	VCMPPS       $0x1e, Y4, Y2, Y4
+	VBROADCASTSS word_3dcccccd<>+0(SB), Y5
+	VMULPS       Y5, Y2, Y5
+	VBLENDVPS    Y4, Y5, Y2, Y2
+	VBROADCASTSS word_00000001<>+0(SB), Y5
+	VPADDD       Y5, Y3, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VBROADCASTSS word_3f638e39<>+0(SB), Y4
+	VADDPS       Y4, Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS word_3f000000<>+0(SB), Y4
+	VSUBPS       Y4, Y2, Y4
+	VBROADCASTSS word_4b400000<>+0(SB), Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS word_4b400000<>+0(SB), Y5
+	VPSUBD       Y5, Y4, Y4
+	VBROADCASTSS word_3f800000<>+0(SB), Y5
+	VCMPPS       $0x1e, Y5, Y3, Y5
+	VBROADCASTSS word_3e4ccccd<>+0(SB), Y6
+	VBROADCASTSS word_3e471c72<>+0(SB), Y7
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VSUBPS       Y3, Y2, Y3
+	VCMPPS       $0x11, Y5, Y3, Y3
+	VBROADCASTSS word_00000001<>+0(SB), Y5
+	VPSUBD       Y5, Y4, Y5
+	VBLENDVPS    Y3, Y5, Y4, Y3
+	VBROADCASTSS word_42ff8000<>+0(SB), Y4
+	VCMPPS       $0x1e, Y4, Y2, Y2
+	VBROADCASTSS word_00000080<>+0(SB), Y4
+	VXORPS       Y5, Y5, Y5
+	VPMAXSD      Y5, Y3, Y3
+	VBLENDVPS    Y2, Y4, Y3, Y2
+	VPSRAD       $0x1f, Y1, Y1
+	VXORPS       Y1, Y2, Y2
+	VPSUBD       Y1, Y2, Y1
+	VBROADCASTSS word_0000007f<>+0(SB), Y2
+	VPADDD       Y2, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VPMAXSD      Y2, Y1, Y1
+	VPACKUSDW    Y1, Y1, Y1
+	VPERMQ       $0x08, Y1, Y1
+	VPACKUSWB    Y1, Y1, Y1
+	MOVQ         X1, (AX)(BX*1)
+	ADDQ         $0x08, BX
+	SUBQ         $0x08, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x08, DX
+	VZEROUPPER
+	RET
+
+DATA signed8_9_of_8_0_0<>+0(SB)/4, $0x47d9038e
+DATA signed8_9_of_8_0_0<>+4(SB)/4, $0x462d9c72
+DATA signed8_9_of_8_0_0<>+8(SB)/4, $0x448ae38e
+DATA signed8_9_of_8_0_0<>+12(SB)/4, $0x42de38e4
+DATA signed8_9_of_8_0_0<>+16(SB)/4, $0x4131c71c
+DATA signed8_9_of_8_0_0<>+20(SB)/4, $0x3f8e38e4
+DATA signed8_9_of_8_0_0<>+24(SB)/4, $0x3f800000
+DATA signed8_9_of_8_0_0<>+28(SB)/4, $0x4987a239
+GLOBL signed8_9_of_8_0_0<>(SB), RODATA|NOPTR, $32
+
+DATA word_331a209b<>+0(SB)/4, $0x331a209b
+DATA word_331a209b<>+4(SB)/4, $0x331a209b
+DATA word_331a209b<>+8(SB)/4, $0x331a209b
+DATA word_331a209b<>+12(SB)/4, $0x331a209b
+DATA word_331a209b<>+16(SB)/4, $0x331a209b
+DATA word_331a209b<>+20(SB)/4, $0x331a209b
+DATA word_331a209b<>+24(SB)/4, $0x331a209b
+DATA word_331a209b<>+28(SB)/4, $0x331a209b
+GLOBL word_331a209b<>(SB), RODATA|NOPTR, $32
+
+DATA word_c1fddab3<>+0(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+4(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+8(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+12(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+16(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+20(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+24(SB)/4, $0xc1fddab3
+DATA word_c1fddab3<>+28(SB)/4, $0xc1fddab3
+GLOBL word_c1fddab3<>(SB), RODATA|NOPTR, $32
+
+DATA word_4b400000<>+0(SB)/4, $0x4b400000
+DATA word_4b400000<>+4(SB)/4, $0x4b400000
+DATA word_4b400000<>+8(SB)/4, $0x4b400000
+DATA word_4b400000<>+12(SB)/4, $0x4b400000
+DATA word_4b400000<>+16(SB)/4, $0x4b400000
+DATA word_4b400000<>+20(SB)/4, $0x4b400000
+DATA word_4b400000<>+24(SB)/4, $0x4b400000
+DATA word_4b400000<>+28(SB)/4, $0x4b400000
+GLOBL word_4b400000<>(SB), RODATA|NOPTR, $32
+
+DATA word_00000007<>+0(SB)/4, $0x00000007
+DATA word_00000007<>+4(SB)/4, $0x00000007
+DATA word_00000007<>+8(SB)/4, $0x00000007
+DATA word_00000007<>+12(SB)/4, $0x00000007
+DATA word_00000007<>+16(SB)/4, $0x00000007
+DATA word_00000007<>+20(SB)/4, $0x00000007
+DATA word_00000007<>+24(SB)/4, $0x00000007
+DATA word_00000007<>+28(SB)/4, $0x00000007
+GLOBL word_00000007<>(SB), RODATA|NOPTR, $32
+
+DATA word_3f8e38e4<>+0(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+4(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+8(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+12(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+16(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+20(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+24(SB)/4, $0x3f8e38e4
+DATA word_3f8e38e4<>+28(SB)/4, $0x3f8e38e4
+GLOBL word_3f8e38e4<>(SB), RODATA|NOPTR, $32
+
+DATA word_3dcccccd<>+0(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+4(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+8(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+12(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+16(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+20(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+24(SB)/4, $0x3dcccccd
+DATA word_3dcccccd<>+28(SB)/4, $0x3dcccccd
+GLOBL word_3dcccccd<>(SB), RODATA|NOPTR, $32
 
 DATA word_00000001<>+0(SB)/4, $0x00000001
 DATA word_00000001<>+4(SB)/4, $0x00000001
@@ -311,376 +579,379 @@ DATA word_00000001<>+24(SB)/4, $0x00000001
 DATA word_00000001<>+28(SB)/4, $0x00000001
 GLOBL word_00000001<>(SB), RODATA|NOPTR, $32
 
-// func encode8AVX512(codes []uint8, x []float32, t *[6402]uint32, inv float32)
+DATA word_3f638e39<>+0(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+4(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+8(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+12(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+16(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+20(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+24(SB)/4, $0x3f638e39
+DATA word_3f638e39<>+28(SB)/4, $0x3f638e39
+GLOBL word_3f638e39<>(SB), RODATA|NOPTR, $32
+
+DATA word_3e4ccccd<>+0(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+4(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+8(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+12(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+16(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+20(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+24(SB)/4, $0x3e4ccccd
+DATA word_3e4ccccd<>+28(SB)/4, $0x3e4ccccd
+GLOBL word_3e4ccccd<>(SB), RODATA|NOPTR, $32
+
+DATA word_3e471c72<>+0(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+4(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+8(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+12(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+16(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+20(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+24(SB)/4, $0x3e471c72
+DATA word_3e471c72<>+28(SB)/4, $0x3e471c72
+GLOBL word_3e471c72<>(SB), RODATA|NOPTR, $32
+
+DATA word_42ff8000<>+0(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+4(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+8(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+12(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+16(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+20(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+24(SB)/4, $0x42ff8000
+DATA word_42ff8000<>+28(SB)/4, $0x42ff8000
+GLOBL word_42ff8000<>(SB), RODATA|NOPTR, $32
+
+DATA word_00000080<>+0(SB)/4, $0x00000080
+DATA word_00000080<>+4(SB)/4, $0x00000080
+DATA word_00000080<>+8(SB)/4, $0x00000080
+DATA word_00000080<>+12(SB)/4, $0x00000080
+DATA word_00000080<>+16(SB)/4, $0x00000080
+DATA word_00000080<>+20(SB)/4, $0x00000080
+DATA word_00000080<>+24(SB)/4, $0x00000080
+DATA word_00000080<>+28(SB)/4, $0x00000080
+GLOBL word_00000080<>(SB), RODATA|NOPTR, $32
+
+DATA word_0000007f<>+0(SB)/4, $0x0000007f
+DATA word_0000007f<>+4(SB)/4, $0x0000007f
+DATA word_0000007f<>+8(SB)/4, $0x0000007f
+DATA word_0000007f<>+12(SB)/4, $0x0000007f
+DATA word_0000007f<>+16(SB)/4, $0x0000007f
+DATA word_0000007f<>+20(SB)/4, $0x0000007f
+DATA word_0000007f<>+24(SB)/4, $0x0000007f
+DATA word_0000007f<>+28(SB)/4, $0x0000007f
+GLOBL word_0000007f<>(SB), RODATA|NOPTR, $32
+
+// func encodeSigned8AVX512(codes []uint8, x []float32, inv float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·encode8AVX512(SB), $0-60
-	VBROADCASTSS word_00003400<>+0(SB), Z0
-	VBROADCASTSS word_00003f80<>+0(SB), Z1
-	VBROADCASTSS word_00000b81<>+0(SB), Z2
-	VBROADCASTSS word_00000001<>+0(SB), Z3
-	VBROADCASTSS inv+56(FP), Z4
-	MOVQ         t+48(FP), AX
-	MOVQ         codes_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	MOVQ         codes_len+8(FP), BX
-	XORQ         SI, SI
-	SUBQ         $0x20, BX
+TEXT ·encodeSigned8AVX512(SB), $0-52
+	VBROADCASTSS word_7fffffff<>+0(SB), Z0
+	VBROADCASTSS word_331a209b<>+0(SB), Z1
+	VBROADCASTSS word_c1fddab3<>+0(SB), Z2
+	VBROADCASTSS word_4b400000<>+0(SB), Z3
+	VBROADCASTSS word_00000007<>+0(SB), Z4
+	VBROADCASTSS word_3f8e38e4<>+0(SB), Z5
+	VBROADCASTSS word_3dcccccd<>+0(SB), Z6
+	VBROADCASTSS word_00000001<>+0(SB), Z7
+	VBROADCASTSS word_3f638e39<>+0(SB), Z8
+	VBROADCASTSS word_3f800000<>+0(SB), Z9
+	VBROADCASTSS word_3f000000<>+0(SB), Z10
+	VBROADCASTSS word_3e4ccccd<>+0(SB), Z11
+	VBROADCASTSS word_3e471c72<>+0(SB), Z12
+	VBROADCASTSS inv+48(FP), Z13
+	VMOVUPS      signed8_9_of_16_0_0<>+0(SB), Z14
+	MOVQ         codes_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         codes_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
 	JB           end2
 
 loop1:
-	VMOVUPS    (DX)(SI*4), Z5
-	VMULPS     Z4, Z5, Z5
-	VPSLLD     $0x01, Z5, Z14
-	VPSRLD     $0x11, Z14, Z14
-	VPMAXSD    Z0, Z14, Z14
-	VPMINSD    Z1, Z14, Z14
-	VPSRAD     $0x1f, Z5, Z15
-	VANDPS     Z2, Z15, Z15
-	VPSUBD     Z0, Z14, Z14
-	VPADDD     Z15, Z14, Z14
-	VXORPS     Z15, Z15, Z15
-	VXORPS     Z16, Z16, Z16
-	VCMPPS     $0x00, Z16, Z15, K1
-	VXORPS     Z15, Z15, Z15
-	VGATHERDPS 2048(AX)(Z14*4), K1, Z15
-	VXORPS     Z14, Z14, Z14
-	VXORPS     Z16, Z16, Z16
-	VCMPPS     $0x00, Z16, Z14, K1
-	VXORPS     Z14, Z14, Z14
-	VGATHERDPS 1024(AX)(Z15*4), K1, Z14
-	VCMPPS     $0x1e, Z14, Z5, K1
-	VPADDD     Z3, Z15, Z14
-	VBLENDMPS  Z14, Z15, K1, Z6
-	VXORPS     Z14, Z14, Z14
-	VCMPPS     $0x1e, Z14, Z5, K1
-	VPMAXSD    Z3, Z6, Z5
-	VBLENDMPS  Z5, Z6, K1, Z7
-	VPMOVDB    Z7, (CX)(SI*1)
-	VMOVUPS    64(DX)(SI*4), Z5
-	VMULPS     Z4, Z5, Z5
-	VPSLLD     $0x01, Z5, Z14
-	VPSRLD     $0x11, Z14, Z14
-	VPMAXSD    Z0, Z14, Z14
-	VPMINSD    Z1, Z14, Z14
-	VPSRAD     $0x1f, Z5, Z15
-	VANDPS     Z2, Z15, Z15
-	VPSUBD     Z0, Z14, Z14
-	VPADDD     Z15, Z14, Z14
-	VXORPS     Z15, Z15, Z15
-	VXORPS     Z16, Z16, Z16
-	VCMPPS     $0x00, Z16, Z15, K1
-	VXORPS     Z15, Z15, Z15
-	VGATHERDPS 2048(AX)(Z14*4), K1, Z15
-	VXORPS     Z14, Z14, Z14
-	VXORPS     Z16, Z16, Z16
-	VCMPPS     $0x00, Z16, Z14, K1
-	VXORPS     Z14, Z14, Z14
-	VGATHERDPS 1024(AX)(Z15*4), K1, Z14
-	VCMPPS     $0x1e, Z14, Z5, K1
-	VPADDD     Z3, Z15, Z14
-	VBLENDMPS  Z14, Z15, K1, Z8
-	VXORPS     Z14, Z14, Z14
-	VCMPPS     $0x1e, Z14, Z5, K1
-	VPMAXSD    Z3, Z8, Z5
-	VBLENDMPS  Z5, Z8, K1, Z9
-	VPMOVDB    Z9, 16(CX)(SI*1)
-	ADDQ       $0x20, SI
-	SUBQ       $0x20, BX
-	JAE        loop1
-
-end2:
-	ADDQ $0x20, BX
-	SUBQ $0x10, BX
-	JB   end4
-
-loop3:
-	VMOVUPS    (DX)(SI*4), Z5
-	VMULPS     Z4, Z5, Z5
-	VPSLLD     $0x01, Z5, Z6
-	VPSRLD     $0x11, Z6, Z6
-	VPMAXSD    Z0, Z6, Z6
-	VPMINSD    Z1, Z6, Z6
-	VPSRAD     $0x1f, Z5, Z7
-	VANDPS     Z2, Z7, Z7
-	VPSUBD     Z0, Z6, Z6
-	VPADDD     Z7, Z6, Z6
-	VXORPS     Z7, Z7, Z7
-	VXORPS     Z8, Z8, Z8
-	VCMPPS     $0x00, Z8, Z7, K1
-	VXORPS     Z7, Z7, Z7
-	VGATHERDPS 2048(AX)(Z6*4), K1, Z7
-	VXORPS     Z6, Z6, Z6
-	VXORPS     Z8, Z8, Z8
-	VCMPPS     $0x00, Z8, Z6, K1
-	VXORPS     Z6, Z6, Z6
-	VGATHERDPS 1024(AX)(Z7*4), K1, Z6
-	VCMPPS     $0x1e, Z6, Z5, K1
-	VPADDD     Z3, Z7, Z6
-	VBLENDMPS  Z6, Z7, K1, Z10
-	VXORPS     Z6, Z6, Z6
-	VCMPPS     $0x1e, Z6, Z5, K1
-	VPMAXSD    Z3, Z10, Z5
-	VBLENDMPS  Z5, Z10, K1, Z11
-	VPMOVDB    Z11, (CX)(SI*1)
-	ADDQ       $0x10, SI
-	SUBQ       $0x10, BX
-	JAE        loop3
-
-end4:
-	ADDQ       $0x10, BX
-	TESTQ      BX, BX
-	JZ         done5
-	MOVQ       $-1, DI
-	BZHIQ      BX, DI, BX
-	KMOVW      BX, K1
-	VMOVUPS.Z  (DX)(SI*4), K1, Z5
-	VMULPS     Z4, Z5, Z4
-	VPSLLD     $0x01, Z4, Z5
-	VPSRLD     $0x11, Z5, Z5
-	VPMAXSD    Z0, Z5, Z5
-	VPMINSD    Z1, Z5, Z1
-	VPSRAD     $0x1f, Z4, Z5
-	VANDPS     Z2, Z5, Z2
-	VPSUBD     Z0, Z1, Z0
-	VPADDD     Z2, Z0, Z0
-	VXORPS     Z1, Z1, Z1
-	VXORPS     Z2, Z2, Z2
-	VCMPPS     $0x00, Z2, Z1, K2
-	VXORPS     Z1, Z1, Z1
-	VGATHERDPS 2048(AX)(Z0*4), K2, Z1
-	VXORPS     Z0, Z0, Z0
-	VXORPS     Z2, Z2, Z2
-	VCMPPS     $0x00, Z2, Z0, K2
-	VXORPS     Z0, Z0, Z0
-	VGATHERDPS 1024(AX)(Z1*4), K2, Z0
-	VCMPPS     $0x1e, Z0, Z4, K2
-	VPADDD     Z3, Z1, Z0
-	VBLENDMPS  Z0, Z1, K2, Z12
-	VXORPS     Z0, Z0, Z0
-	VCMPPS     $0x1e, Z0, Z4, K2
-	VPMAXSD    Z3, Z12, Z0
-	VBLENDMPS  Z0, Z12, K2, Z13
-	VPMOVDB    Z13, K1, (CX)(SI*1)
-
-done5:
-	VZEROUPPER
-	RET
-
-// func encodeStochastic8AVX2(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
-// Requires: AVX, AVX2, SSE2
-TEXT ·encodeStochastic8AVX2(SB), $0-84
-	VBROADCASTSS inv+80(FP), Y0
-	MOVQ         t+72(FP), AX
-	MOVQ         codes_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	MOVQ         random_base+48(FP), BX
-	MOVQ         codes_len+8(FP), SI
-	XORQ         DI, DI
-	SUBQ         $0x10, SI
-	JB           end2
-
-loop1:
-	VMOVUPS      (DX)(DI*4), Y1
-	VPMOVZXWD    (BX)(DI*2), Y2
-	VPSLLD       $0x10, Y2, Y2
-	VMULPS       Y0, Y1, Y1
-	VPSLLD       $0x01, Y1, Y3
-	VPSRLD       $0x11, Y3, Y3
-	VBROADCASTSS word_00003400<>+0(SB), Y4
-	VPMAXSD      Y4, Y3, Y3
-	VBROADCASTSS word_00003f80<>+0(SB), Y4
-	VPMINSD      Y4, Y3, Y3
-	VPSRAD       $0x1f, Y1, Y4
-	VANDPS       word_00000b81<>+0(SB), Y4, Y4
-	VBROADCASTSS word_00003400<>+0(SB), Y5
-	VPSUBD       Y5, Y3, Y3
-	VPADDD       Y4, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y4, Y5
-	VXORPS       Y4, Y4, Y4
-	VGATHERDPS   Y5, 2048(AX)(Y3*4), Y4
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y3, Y5
-	VXORPS       Y3, Y3, Y3
-	VGATHERDPS   Y5, 1024(AX)(Y4*4), Y3
-	VCMPPS       $0x1e, Y3, Y1, Y3
-	VBROADCASTSS word_00000001<>+0(SB), Y5
-	VPADDD       Y5, Y4, Y5
-	VBLENDVPS    Y3, Y5, Y4, Y3
-	VPSRLD       $0x10, Y2, Y2
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS word_37800000<>+0(SB), Y4
-	VMULPS       Y4, Y2, Y2
-	VBROADCASTSS word_37000000<>+0(SB), Y4
-	VADDPS       Y4, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y4, Y5
-	VXORPS       Y4, Y4, Y4
-	VGATHERDPS   Y5, (AX)(Y3*4), Y4
-	VXORPS       Y5, Y5, Y5
-	VXORPS       Y6, Y6, Y6
-	VCMPPS       $0x00, Y6, Y5, Y6
-	VXORPS       Y5, Y5, Y5
-	VGATHERDPS   Y6, 1024(AX)(Y3*4), Y5
-	VSUBPS       Y4, Y5, Y5
-	VMULPS       Y2, Y5, Y2
-	VADDPS       Y4, Y2, Y2
-	VCMPPS       $0x1d, Y2, Y1, Y2
-	VBROADCASTSS word_00000001<>+0(SB), Y4
-	VPADDD       Y4, Y3, Y4
-	VBLENDVPS    Y2, Y4, Y3, Y2
-	VXORPS       Y3, Y3, Y3
-	VCMPPS       $0x1e, Y3, Y1, Y1
-	VBROADCASTSS word_00000001<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y3
-	VBLENDVPS    Y1, Y3, Y2, Y1
-	VPACKUSDW    Y1, Y1, Y1
-	VPERMQ       $0x08, Y1, Y1
-	VPACKUSWB    Y1, Y1, Y1
-	MOVQ         X1, (CX)(DI*1)
-	VMOVUPS      32(DX)(DI*4), Y1
-	VPMOVZXWD    16(BX)(DI*2), Y2
-	VPSLLD       $0x10, Y2, Y2
-	VMULPS       Y0, Y1, Y1
-	VPSLLD       $0x01, Y1, Y3
-	VPSRLD       $0x11, Y3, Y3
-	VBROADCASTSS word_00003400<>+0(SB), Y4
-	VPMAXSD      Y4, Y3, Y3
-	VBROADCASTSS word_00003f80<>+0(SB), Y4
-	VPMINSD      Y4, Y3, Y3
-	VPSRAD       $0x1f, Y1, Y4
-	VANDPS       word_00000b81<>+0(SB), Y4, Y4
-	VBROADCASTSS word_00003400<>+0(SB), Y5
-	VPSUBD       Y5, Y3, Y3
-	VPADDD       Y4, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y4, Y5
-	VXORPS       Y4, Y4, Y4
-	VGATHERDPS   Y5, 2048(AX)(Y3*4), Y4
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y3, Y5
-	VXORPS       Y3, Y3, Y3
-	VGATHERDPS   Y5, 1024(AX)(Y4*4), Y3
-	VCMPPS       $0x1e, Y3, Y1, Y3
-	VBROADCASTSS word_00000001<>+0(SB), Y5
-	VPADDD       Y5, Y4, Y5
-	VBLENDVPS    Y3, Y5, Y4, Y3
-	VPSRLD       $0x10, Y2, Y2
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS word_37800000<>+0(SB), Y4
-	VMULPS       Y4, Y2, Y2
-	VBROADCASTSS word_37000000<>+0(SB), Y4
-	VADDPS       Y4, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y4, Y5
-	VXORPS       Y4, Y4, Y4
-	VGATHERDPS   Y5, (AX)(Y3*4), Y4
-	VXORPS       Y5, Y5, Y5
-	VXORPS       Y6, Y6, Y6
-	VCMPPS       $0x00, Y6, Y5, Y6
-	VXORPS       Y5, Y5, Y5
-	VGATHERDPS   Y6, 1024(AX)(Y3*4), Y5
-	VSUBPS       Y4, Y5, Y5
-	VMULPS       Y2, Y5, Y2
-	VADDPS       Y4, Y2, Y2
-	VCMPPS       $0x1d, Y2, Y1, Y2
-	VBROADCASTSS word_00000001<>+0(SB), Y4
-	VPADDD       Y4, Y3, Y4
-	VBLENDVPS    Y2, Y4, Y3, Y2
-	VXORPS       Y3, Y3, Y3
-	VCMPPS       $0x1e, Y3, Y1, Y1
-	VBROADCASTSS word_00000001<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y3
-	VBLENDVPS    Y1, Y3, Y2, Y1
-	VPACKUSDW    Y1, Y1, Y1
-	VPERMQ       $0x08, Y1, Y1
-	VPACKUSWB    Y1, Y1, Y1
-	MOVQ         X1, 8(CX)(DI*1)
-	ADDQ         $0x10, DI
-	SUBQ         $0x10, SI
+	VMOVUPS      (CX)(BX*4), Z15
+	VMULPS       Z13, Z15, Z15
+	VANDPS       Z0, Z15, Z26
+	VCVTDQ2PS    Z26, Z27
+	VMULPS       Z1, Z27, Z27
+	VADDPS       Z2, Z27, Z27
+	VADDPS       Z3, Z27, Z27
+	VPSUBD       Z3, Z27, Z27
+	VXORPS       Z28, Z28, Z28
+	VPMAXSD      Z28, Z27, Z27
+	VPADDD       Z4, Z27, Z28
+	VPERMPS      Z14, Z28, Z28
+	VMULPS       Z28, Z26, Z26
+	VCMPPS       $0x1e, Z5, Z26, K1
+	VMULPS       Z6, Z26, Z28
+	VBLENDMPS    Z28, Z26, K1, Z16
+	VPADDD       Z7, Z27, Z26
+	VBLENDMPS    Z26, Z27, K1, Z17
+	VPSLLD       $0x17, Z17, Z26
+	VADDPS       Z8, Z16, Z27
+	VPADDD       Z26, Z27, Z27
+	VPADDD       Z9, Z26, Z26
+	VSUBPS       Z10, Z27, Z28
+	VADDPS       Z3, Z28, Z28
+	VPSUBD       Z3, Z28, Z28
+	VCMPPS       $0x1e, Z9, Z26, K1
+	VBLENDMPS    Z11, Z12, K1, Z18
+	VSUBPS       Z26, Z27, Z26
+	VCMPPS       $0x11, Z18, Z26, K1
+	VPSUBD       Z7, Z28, Z26
+	VBLENDMPS    Z26, Z28, K1, Z19
+	VBROADCASTSS word_42ff8000<>+0(SB), Z26
+	VCMPPS       $0x1e, Z26, Z27, K1
+	VBROADCASTSS word_00000080<>+0(SB), Z26
+	VXORPS       Z27, Z27, Z27
+	VPMAXSD      Z27, Z19, Z27
+	VBLENDMPS    Z26, Z27, K1, Z20
+	VPSRAD       $0x1f, Z15, Z15
+	VXORPS       Z15, Z20, Z26
+	VPSUBD       Z15, Z26, Z15
+	VBROADCASTSS word_0000007f<>+0(SB), Z26
+	VPADDD       Z26, Z15, Z15
+	VXORPS       Z26, Z26, Z26
+	VPMAXSD      Z26, Z15, Z15
+	VPMOVDB      Z15, (AX)(BX*1)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
 	JAE          loop1
 
 end2:
-	ADDQ $0x10, SI
-	SUBQ $0x08, SI
-	JB   end4
+	ADDQ         $0x10, DX
+	TESTQ        DX, DX
+	JZ           done3
+	MOVQ         $-1, SI
+	BZHIQ        DX, SI, DX
+	KMOVW        DX, K1
+	VMOVUPS.Z    (CX)(BX*4), K1, Z15
+	VMULPS       Z13, Z15, Z13
+	VANDPS       Z0, Z13, Z0
+	VCVTDQ2PS    Z0, Z15
+	VMULPS       Z1, Z15, Z1
+	VADDPS       Z2, Z1, Z1
+	VADDPS       Z3, Z1, Z1
+	VPSUBD       Z3, Z1, Z1
+	VXORPS       Z2, Z2, Z2
+	VPMAXSD      Z2, Z1, Z1
+	VPADDD       Z4, Z1, Z2
+	VPERMPS      Z14, Z2, Z2
+	VMULPS       Z2, Z0, Z0
+	VCMPPS       $0x1e, Z5, Z0, K2
+	VMULPS       Z6, Z0, Z2
+	VBLENDMPS    Z2, Z0, K2, Z21
+	VPADDD       Z7, Z1, Z0
+	VBLENDMPS    Z0, Z1, K2, Z22
+	VPSLLD       $0x17, Z22, Z0
+	VADDPS       Z8, Z21, Z1
+	VPADDD       Z0, Z1, Z1
+	VPADDD       Z9, Z0, Z0
+	VSUBPS       Z10, Z1, Z2
+	VADDPS       Z3, Z2, Z2
+	VPSUBD       Z3, Z2, Z2
+	VCMPPS       $0x1e, Z9, Z0, K2
+	VBLENDMPS    Z11, Z12, K2, Z23
+	VSUBPS       Z0, Z1, Z0
+	VCMPPS       $0x11, Z23, Z0, K2
+	VPSUBD       Z7, Z2, Z0
+	VBLENDMPS    Z0, Z2, K2, Z24
+	VBROADCASTSS word_42ff8000<>+0(SB), Z0
+	VCMPPS       $0x1e, Z0, Z1, K2
+	VBROADCASTSS word_00000080<>+0(SB), Z0
+	VXORPS       Z1, Z1, Z1
+	VPMAXSD      Z1, Z24, Z1
+	VBLENDMPS    Z0, Z1, K2, Z25
+	VPSRAD       $0x1f, Z13, Z0
+	VXORPS       Z0, Z25, Z1
+	VPSUBD       Z0, Z1, Z0
+	VBROADCASTSS word_0000007f<>+0(SB), Z1
+	VPADDD       Z1, Z0, Z0
+	VXORPS       Z1, Z1, Z1
+	VPMAXSD      Z1, Z0, Z0
+	VPMOVDB      Z0, K1, (AX)(BX*1)
 
-loop3:
-	VMOVUPS      (DX)(DI*4), Y1
-	VPMOVZXWD    (BX)(DI*2), Y2
+done3:
+	VZEROUPPER
+	RET
+
+DATA signed8_9_of_16_0_0<>+0(SB)/4, $0x47d9038e
+DATA signed8_9_of_16_0_0<>+4(SB)/4, $0x462d9c72
+DATA signed8_9_of_16_0_0<>+8(SB)/4, $0x448ae38e
+DATA signed8_9_of_16_0_0<>+12(SB)/4, $0x42de38e4
+DATA signed8_9_of_16_0_0<>+16(SB)/4, $0x4131c71c
+DATA signed8_9_of_16_0_0<>+20(SB)/4, $0x3f8e38e4
+DATA signed8_9_of_16_0_0<>+24(SB)/4, $0x3f800000
+DATA signed8_9_of_16_0_0<>+28(SB)/4, $0x4987a239
+DATA signed8_9_of_16_0_0<>+32(SB)/4, $0x47d9038e
+DATA signed8_9_of_16_0_0<>+36(SB)/4, $0x462d9c72
+DATA signed8_9_of_16_0_0<>+40(SB)/4, $0x448ae38e
+DATA signed8_9_of_16_0_0<>+44(SB)/4, $0x42de38e4
+DATA signed8_9_of_16_0_0<>+48(SB)/4, $0x4131c71c
+DATA signed8_9_of_16_0_0<>+52(SB)/4, $0x3f8e38e4
+DATA signed8_9_of_16_0_0<>+56(SB)/4, $0x3f800000
+DATA signed8_9_of_16_0_0<>+60(SB)/4, $0x4987a239
+GLOBL signed8_9_of_16_0_0<>(SB), RODATA|NOPTR, $64
+
+// func encodeUnsigned8AVX2(codes []uint8, x []float32, random []uint16, inv float32)
+// Requires: AVX, AVX2, SSE2
+TEXT ·encodeUnsigned8AVX2(SB), $0-76
+	VBROADCASTSS inv+72(FP), Y0
+	MOVQ         codes_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         random_base+48(FP), DX
+	MOVQ         codes_len+8(FP), BX
+	XORQ         SI, SI
+	SUBQ         $0x08, BX
+	JB           end2
+
+loop1:
+	VMOVUPS      (CX)(SI*4), Y1
+	VPMOVZXWD    (DX)(SI*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VMULPS       Y0, Y1, Y1
-	VPSLLD       $0x01, Y1, Y3
-	VPSRLD       $0x11, Y3, Y3
-	VBROADCASTSS word_00003400<>+0(SB), Y4
+	VCVTDQ2PS    Y1, Y3
+	VBROADCASTSS word_331a209b<>+0(SB), Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS word_c1f5dab3<>+0(SB), Y4
+	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VPSUBD       Y4, Y3, Y3
+	VXORPS       Y4, Y4, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VBROADCASTSS word_00003f80<>+0(SB), Y4
-	VPMINSD      Y4, Y3, Y3
-	VPSRAD       $0x1f, Y1, Y4
-	VANDPS       word_00000b81<>+0(SB), Y4, Y4
-	VBROADCASTSS word_00003400<>+0(SB), Y5
-	VPSUBD       Y5, Y3, Y3
-	VPADDD       Y4, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y4, Y5
-	VXORPS       Y4, Y4, Y4
-	VGATHERDPS   Y5, 2048(AX)(Y3*4), Y4
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y3, Y5
-	VXORPS       Y3, Y3, Y3
-	VGATHERDPS   Y5, 1024(AX)(Y4*4), Y3
-	VCMPPS       $0x1e, Y3, Y1, Y3
-	VBROADCASTSS word_00000001<>+0(SB), Y5
-	VPADDD       Y5, Y4, Y5
-	VBLENDVPS    Y3, Y5, Y4, Y3
+	VBROADCASTSS word_00000007<>+0(SB), Y4
+	VPADDD       Y4, Y3, Y4
+	VPERMPS      unsigned8_9_of_8_0_0<>+0(SB), Y4, Y4
+	VMULPS       Y4, Y1, Y4
+	VBROADCASTSS word_3f8e38e4<>+0(SB), Y5
+	VCMPPS       $0x1e, Y5, Y4, Y5
+	VBROADCASTSS word_3dcccccd<>+0(SB), Y6
+	VMULPS       Y6, Y4, Y6
+	VBLENDVPS    Y5, Y6, Y4, Y4
+	VBROADCASTSS word_00000001<>+0(SB), Y6
+	VPADDD       Y6, Y3, Y6
+	VBLENDVPS    Y5, Y6, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VBROADCASTSS word_3f638e39<>+0(SB), Y5
+	VADDPS       Y5, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VBROADCASTSS word_3f800000<>+0(SB), Y5
+	VPADDD       Y5, Y3, Y3
+	VBROADCASTSS word_4b3fffff<>+0(SB), Y5
+	VADDPS       Y5, Y4, Y5
+	VBROADCASTSS word_3f000000<>+0(SB), Y6
+	VSUBPS       Y6, Y4, Y6
+	VBROADCASTSS word_4b400000<>+0(SB), Y7
+	VSUBPS       Y7, Y5, Y7
+	VSUBPS       Y7, Y6, Y6
+	VSUBPS       Y3, Y4, Y7
+	VSUBPS       Y7, Y3, Y3
+	VMINPS       Y3, Y7, Y3
+	VBROADCASTSS word_3f000000<>+0(SB), Y7
+	VCMPPS       $0x11, Y7, Y3, Y3
+	VBROADCASTSS word_437f8000<>+0(SB), Y7
+	VCMPPS       $0x1d, Y7, Y4, Y4
+	VBROADCASTSS word_40a00000<>+0(SB), Y7
+	VMULPS       Y7, Y6, Y7
+	VBROADCASTSS word_40000000<>+0(SB), Y8
+	VSUBPS       Y8, Y7, Y7
+	VMAXPS       Y7, Y6, Y7
+	VBROADCASTSS word_40000000<>+0(SB), Y8
+	VBROADCASTSS word_3eaaaaab<>+0(SB), Y9
+	VBLENDVPS    Y4, Y8, Y9, Y4
+	VMULPS       Y4, Y7, Y4
+	VBLENDVPS    Y3, Y4, Y6, Y3
 	VPSRLD       $0x10, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
 	VBROADCASTSS word_37800000<>+0(SB), Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS word_37000000<>+0(SB), Y4
 	VADDPS       Y4, Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VCMPPS       $0x00, Y5, Y4, Y5
-	VXORPS       Y4, Y4, Y4
-	VGATHERDPS   Y5, (AX)(Y3*4), Y4
-	VXORPS       Y5, Y5, Y5
-	VXORPS       Y6, Y6, Y6
-	VCMPPS       $0x00, Y6, Y5, Y6
-	VXORPS       Y5, Y5, Y5
-	VGATHERDPS   Y6, 1024(AX)(Y3*4), Y5
-	VSUBPS       Y4, Y5, Y5
-	VMULPS       Y2, Y5, Y2
-	VADDPS       Y4, Y2, Y2
-	VCMPPS       $0x1d, Y2, Y1, Y2
+	VCMPPS       $0x1d, Y2, Y3, Y2
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VPSUBD       Y3, Y5, Y3
 	VBROADCASTSS word_00000001<>+0(SB), Y4
 	VPADDD       Y4, Y3, Y4
 	VBLENDVPS    Y2, Y4, Y3, Y2
+	VBROADCASTSS word_00000001<>+0(SB), Y3
+	VPSUBD       Y3, Y2, Y2
+	VBROADCASTSS word_00000001<>+0(SB), Y3
+	VPMAXSD      Y3, Y2, Y2
+	VBROADCASTSS word_000000ff<>+0(SB), Y3
+	VPMINSD      Y3, Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	VCMPPS       $0x1e, Y3, Y1, Y1
-	VBROADCASTSS word_00000001<>+0(SB), Y3
-	VPMAXSD      Y3, Y2, Y3
-	VBLENDVPS    Y1, Y3, Y2, Y1
+	VANDPS       Y2, Y1, Y1
 	VPACKUSDW    Y1, Y1, Y1
 	VPERMQ       $0x08, Y1, Y1
 	VPACKUSWB    Y1, Y1, Y1
-	MOVQ         X1, (CX)(DI*1)
-	ADDQ         $0x08, DI
-	SUBQ         $0x08, SI
-	JAE          loop3
+	MOVQ         X1, (AX)(SI*1)
+	ADDQ         $0x08, SI
+	SUBQ         $0x08, BX
+	JAE          loop1
 
-end4:
-	ADDQ $0x08, SI
+end2:
+	ADDQ $0x08, BX
 	VZEROUPPER
 	RET
+
+DATA unsigned8_9_of_8_0_0<>+0(SB)/4, $0x4987a239
+DATA unsigned8_9_of_8_0_0<>+4(SB)/4, $0x47d9038e
+DATA unsigned8_9_of_8_0_0<>+8(SB)/4, $0x462d9c72
+DATA unsigned8_9_of_8_0_0<>+12(SB)/4, $0x448ae38e
+DATA unsigned8_9_of_8_0_0<>+16(SB)/4, $0x42de38e4
+DATA unsigned8_9_of_8_0_0<>+20(SB)/4, $0x4131c71c
+DATA unsigned8_9_of_8_0_0<>+24(SB)/4, $0x3f8e38e4
+DATA unsigned8_9_of_8_0_0<>+28(SB)/4, $0x4b298ac7
+GLOBL unsigned8_9_of_8_0_0<>(SB), RODATA|NOPTR, $32
+
+DATA word_c1f5dab3<>+0(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+4(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+8(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+12(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+16(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+20(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+24(SB)/4, $0xc1f5dab3
+DATA word_c1f5dab3<>+28(SB)/4, $0xc1f5dab3
+GLOBL word_c1f5dab3<>(SB), RODATA|NOPTR, $32
+
+DATA word_4b3fffff<>+0(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+4(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+8(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+12(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+16(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+20(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+24(SB)/4, $0x4b3fffff
+DATA word_4b3fffff<>+28(SB)/4, $0x4b3fffff
+GLOBL word_4b3fffff<>(SB), RODATA|NOPTR, $32
+
+DATA word_437f8000<>+0(SB)/4, $0x437f8000
+DATA word_437f8000<>+4(SB)/4, $0x437f8000
+DATA word_437f8000<>+8(SB)/4, $0x437f8000
+DATA word_437f8000<>+12(SB)/4, $0x437f8000
+DATA word_437f8000<>+16(SB)/4, $0x437f8000
+DATA word_437f8000<>+20(SB)/4, $0x437f8000
+DATA word_437f8000<>+24(SB)/4, $0x437f8000
+DATA word_437f8000<>+28(SB)/4, $0x437f8000
+GLOBL word_437f8000<>(SB), RODATA|NOPTR, $32
+
+DATA word_40a00000<>+0(SB)/4, $0x40a00000
+DATA word_40a00000<>+4(SB)/4, $0x40a00000
+DATA word_40a00000<>+8(SB)/4, $0x40a00000
+DATA word_40a00000<>+12(SB)/4, $0x40a00000
+DATA word_40a00000<>+16(SB)/4, $0x40a00000
+DATA word_40a00000<>+20(SB)/4, $0x40a00000
+DATA word_40a00000<>+24(SB)/4, $0x40a00000
+DATA word_40a00000<>+28(SB)/4, $0x40a00000
+GLOBL word_40a00000<>(SB), RODATA|NOPTR, $32
+
+DATA word_3eaaaaab<>+0(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+4(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+8(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+12(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+16(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+20(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+24(SB)/4, $0x3eaaaaab
+DATA word_3eaaaaab<>+28(SB)/4, $0x3eaaaaab
+GLOBL word_3eaaaaab<>(SB), RODATA|NOPTR, $32
 
 DATA word_37800000<>+0(SB)/4, $0x37800000
 DATA word_37800000<>+4(SB)/4, $0x37800000
@@ -702,251 +973,194 @@ DATA word_37000000<>+24(SB)/4, $0x37000000
 DATA word_37000000<>+28(SB)/4, $0x37000000
 GLOBL word_37000000<>(SB), RODATA|NOPTR, $32
 
-// func encodeStochastic8AVX512(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+DATA word_000000ff<>+0(SB)/4, $0x000000ff
+DATA word_000000ff<>+4(SB)/4, $0x000000ff
+DATA word_000000ff<>+8(SB)/4, $0x000000ff
+DATA word_000000ff<>+12(SB)/4, $0x000000ff
+DATA word_000000ff<>+16(SB)/4, $0x000000ff
+DATA word_000000ff<>+20(SB)/4, $0x000000ff
+DATA word_000000ff<>+24(SB)/4, $0x000000ff
+DATA word_000000ff<>+28(SB)/4, $0x000000ff
+GLOBL word_000000ff<>(SB), RODATA|NOPTR, $32
+
+// func encodeUnsigned8AVX512(codes []uint8, x []float32, random []uint16, inv float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·encodeStochastic8AVX512(SB), $0-84
-	VBROADCASTSS word_00003400<>+0(SB), Z0
-	VBROADCASTSS word_00003f80<>+0(SB), Z1
-	VBROADCASTSS word_00000b81<>+0(SB), Z2
-	VBROADCASTSS word_00000001<>+0(SB), Z3
-	VBROADCASTSS word_37800000<>+0(SB), Z4
-	VBROADCASTSS word_37000000<>+0(SB), Z5
-	VBROADCASTSS inv+80(FP), Z6
-	MOVQ         t+72(FP), AX
-	MOVQ         codes_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	MOVQ         random_base+48(FP), BX
-	MOVQ         codes_len+8(FP), SI
-	XORQ         DI, DI
-	SUBQ         $0x20, SI
+TEXT ·encodeUnsigned8AVX512(SB), $0-76
+	VBROADCASTSS word_331a209b<>+0(SB), Z0
+	VBROADCASTSS word_c1f5dab3<>+0(SB), Z1
+	VBROADCASTSS word_4b400000<>+0(SB), Z2
+	VBROADCASTSS word_00000007<>+0(SB), Z3
+	VBROADCASTSS word_3f8e38e4<>+0(SB), Z4
+	VBROADCASTSS word_3dcccccd<>+0(SB), Z5
+	VBROADCASTSS word_00000001<>+0(SB), Z6
+	VBROADCASTSS word_3f638e39<>+0(SB), Z7
+	VBROADCASTSS word_3f800000<>+0(SB), Z8
+	VBROADCASTSS word_4b3fffff<>+0(SB), Z9
+	VBROADCASTSS word_3f000000<>+0(SB), Z10
+	VBROADCASTSS word_437f8000<>+0(SB), Z11
+	VBROADCASTSS word_40a00000<>+0(SB), Z12
+	VBROADCASTSS inv+72(FP), Z13
+	VMOVUPS      unsigned8_9_of_16_0_0<>+0(SB), Z14
+	MOVQ         codes_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         random_base+48(FP), DX
+	MOVQ         codes_len+8(FP), BX
+	XORQ         SI, SI
+	SUBQ         $0x10, BX
 	JB           end2
 
 loop1:
-	VMOVUPS    (DX)(DI*4), Z7
-	VPMOVZXWD  (BX)(DI*2), Z8
-	VPSLLD     $0x10, Z8, Z8
-	VMULPS     Z6, Z7, Z7
-	VPSLLD     $0x01, Z7, Z21
-	VPSRLD     $0x11, Z21, Z21
-	VPMAXSD    Z0, Z21, Z21
-	VPMINSD    Z1, Z21, Z21
-	VPSRAD     $0x1f, Z7, Z22
-	VANDPS     Z2, Z22, Z22
-	VPSUBD     Z0, Z21, Z21
-	VPADDD     Z22, Z21, Z21
-	VXORPS     Z22, Z22, Z22
-	VXORPS     Z23, Z23, Z23
-	VCMPPS     $0x00, Z23, Z22, K1
-	VXORPS     Z22, Z22, Z22
-	VGATHERDPS 2048(AX)(Z21*4), K1, Z22
-	VXORPS     Z21, Z21, Z21
-	VXORPS     Z23, Z23, Z23
-	VCMPPS     $0x00, Z23, Z21, K1
-	VXORPS     Z21, Z21, Z21
-	VGATHERDPS 1024(AX)(Z22*4), K1, Z21
-	VCMPPS     $0x1e, Z21, Z7, K1
-	VPADDD     Z3, Z22, Z21
-	VBLENDMPS  Z21, Z22, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VCVTDQ2PS  Z8, Z8
-	VMULPS     Z4, Z8, Z8
-	VADDPS     Z5, Z8, Z8
-	VXORPS     Z21, Z21, Z21
-	VXORPS     Z22, Z22, Z22
-	VCMPPS     $0x00, Z22, Z21, K1
-	VXORPS     Z21, Z21, Z21
-	VGATHERDPS (AX)(Z9*4), K1, Z21
-	VXORPS     Z22, Z22, Z22
-	VXORPS     Z23, Z23, Z23
-	VCMPPS     $0x00, Z23, Z22, K1
-	VXORPS     Z22, Z22, Z22
-	VGATHERDPS 1024(AX)(Z9*4), K1, Z22
-	VSUBPS     Z21, Z22, Z22
-	VMULPS     Z8, Z22, Z8
-	VADDPS     Z21, Z8, Z8
-	VCMPPS     $0x1d, Z8, Z7, K1
-	VPADDD     Z3, Z9, Z8
-	VBLENDMPS  Z8, Z9, K1, Z10
-	VXORPS     Z8, Z8, Z8
-	VCMPPS     $0x1e, Z8, Z7, K1
-	VPMAXSD    Z3, Z10, Z7
-	VBLENDMPS  Z7, Z10, K1, Z11
-	VPMOVDB    Z11, (CX)(DI*1)
-	VMOVUPS    64(DX)(DI*4), Z7
-	VPMOVZXWD  32(BX)(DI*2), Z8
-	VPSLLD     $0x10, Z8, Z8
-	VMULPS     Z6, Z7, Z7
-	VPSLLD     $0x01, Z7, Z21
-	VPSRLD     $0x11, Z21, Z21
-	VPMAXSD    Z0, Z21, Z21
-	VPMINSD    Z1, Z21, Z21
-	VPSRAD     $0x1f, Z7, Z22
-	VANDPS     Z2, Z22, Z22
-	VPSUBD     Z0, Z21, Z21
-	VPADDD     Z22, Z21, Z21
-	VXORPS     Z22, Z22, Z22
-	VXORPS     Z23, Z23, Z23
-	VCMPPS     $0x00, Z23, Z22, K1
-	VXORPS     Z22, Z22, Z22
-	VGATHERDPS 2048(AX)(Z21*4), K1, Z22
-	VXORPS     Z21, Z21, Z21
-	VXORPS     Z23, Z23, Z23
-	VCMPPS     $0x00, Z23, Z21, K1
-	VXORPS     Z21, Z21, Z21
-	VGATHERDPS 1024(AX)(Z22*4), K1, Z21
-	VCMPPS     $0x1e, Z21, Z7, K1
-	VPADDD     Z3, Z22, Z21
-	VBLENDMPS  Z21, Z22, K1, Z12
-	VPSRLD     $0x10, Z8, Z8
-	VCVTDQ2PS  Z8, Z8
-	VMULPS     Z4, Z8, Z8
-	VADDPS     Z5, Z8, Z8
-	VXORPS     Z21, Z21, Z21
-	VXORPS     Z22, Z22, Z22
-	VCMPPS     $0x00, Z22, Z21, K1
-	VXORPS     Z21, Z21, Z21
-	VGATHERDPS (AX)(Z12*4), K1, Z21
-	VXORPS     Z22, Z22, Z22
-	VXORPS     Z23, Z23, Z23
-	VCMPPS     $0x00, Z23, Z22, K1
-	VXORPS     Z22, Z22, Z22
-	VGATHERDPS 1024(AX)(Z12*4), K1, Z22
-	VSUBPS     Z21, Z22, Z22
-	VMULPS     Z8, Z22, Z8
-	VADDPS     Z21, Z8, Z8
-	VCMPPS     $0x1d, Z8, Z7, K1
-	VPADDD     Z3, Z12, Z8
-	VBLENDMPS  Z8, Z12, K1, Z13
-	VXORPS     Z8, Z8, Z8
-	VCMPPS     $0x1e, Z8, Z7, K1
-	VPMAXSD    Z3, Z13, Z7
-	VBLENDMPS  Z7, Z13, K1, Z14
-	VPMOVDB    Z14, 16(CX)(DI*1)
-	ADDQ       $0x20, DI
-	SUBQ       $0x20, SI
-	JAE        loop1
+	VMOVUPS      (CX)(SI*4), Z15
+	VPMOVZXWD    (DX)(SI*2), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VMULPS       Z13, Z15, Z15
+	VCVTDQ2PS    Z15, Z27
+	VMULPS       Z0, Z27, Z27
+	VADDPS       Z1, Z27, Z27
+	VADDPS       Z2, Z27, Z27
+	VPSUBD       Z2, Z27, Z27
+	VXORPS       Z28, Z28, Z28
+	VPMAXSD      Z28, Z27, Z27
+	VPADDD       Z3, Z27, Z28
+	VPERMPS      Z14, Z28, Z28
+	VMULPS       Z28, Z15, Z28
+	VCMPPS       $0x1e, Z4, Z28, K1
+	VMULPS       Z5, Z28, Z29
+	VBLENDMPS    Z29, Z28, K1, Z17
+	VPADDD       Z6, Z27, Z28
+	VBLENDMPS    Z28, Z27, K1, Z18
+	VPSLLD       $0x17, Z18, Z27
+	VADDPS       Z7, Z17, Z28
+	VPADDD       Z27, Z28, Z28
+	VPADDD       Z8, Z27, Z27
+	VADDPS       Z9, Z28, Z29
+	VSUBPS       Z10, Z28, Z30
+	VSUBPS       Z2, Z29, Z31
+	VSUBPS       Z31, Z30, Z30
+	VSUBPS       Z27, Z28, Z31
+	VSUBPS       Z31, Z27, Z27
+	VMINPS       Z27, Z31, Z27
+	VCMPPS       $0x11, Z10, Z27, K1
+	VCMPPS       $0x1d, Z11, Z28, K2
+	VMULPS       Z12, Z30, Z27
+	VBROADCASTSS word_40000000<>+0(SB), Z28
+	VSUBPS       Z28, Z27, Z27
+	VMAXPS       Z27, Z30, Z27
+	VBROADCASTSS word_40000000<>+0(SB), Z28
+	VBROADCASTSS word_3eaaaaab<>+0(SB), Z31
+	VBLENDMPS    Z28, Z31, K2, Z19
+	VMULPS       Z19, Z27, Z27
+	VBLENDMPS    Z27, Z30, K1, Z20
+	VPSRLD       $0x10, Z16, Z16
+	VCVTDQ2PS    Z16, Z16
+	VBROADCASTSS word_37800000<>+0(SB), Z27
+	VMULPS       Z27, Z16, Z16
+	VBROADCASTSS word_37000000<>+0(SB), Z27
+	VADDPS       Z27, Z16, Z16
+	VCMPPS       $0x1d, Z16, Z20, K1
+	VPSUBD       Z2, Z29, Z16
+	VPADDD       Z6, Z16, Z27
+	VBLENDMPS    Z27, Z16, K1, Z21
+	VPSUBD       Z6, Z21, Z16
+	VPMAXSD      Z6, Z16, Z16
+	VBROADCASTSS word_000000ff<>+0(SB), Z27
+	VPMINSD      Z27, Z16, Z16
+	VXORPS       Z27, Z27, Z27
+	VCMPPS       $0x1e, Z27, Z15, K1
+	VMOVAPS.Z    Z16, K1, Z15
+	VPMOVDB      Z15, (AX)(SI*1)
+	ADDQ         $0x10, SI
+	SUBQ         $0x10, BX
+	JAE          loop1
 
 end2:
-	ADDQ $0x20, SI
-	SUBQ $0x10, SI
-	JB   end4
+	ADDQ         $0x10, BX
+	TESTQ        BX, BX
+	JZ           done3
+	MOVQ         $-1, DI
+	BZHIQ        BX, DI, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (CX)(SI*4), K1, Z15
+	VPMOVZXWD.Z  (DX)(SI*2), K1, Z16
+	VPSLLD       $0x10, Z16, Z16
+	VMULPS       Z13, Z15, Z13
+	VCVTDQ2PS    Z13, Z15
+	VMULPS       Z0, Z15, Z0
+	VADDPS       Z1, Z0, Z0
+	VADDPS       Z2, Z0, Z0
+	VPSUBD       Z2, Z0, Z0
+	VXORPS       Z1, Z1, Z1
+	VPMAXSD      Z1, Z0, Z0
+	VPADDD       Z3, Z0, Z1
+	VPERMPS      Z14, Z1, Z1
+	VMULPS       Z1, Z13, Z1
+	VCMPPS       $0x1e, Z4, Z1, K2
+	VMULPS       Z5, Z1, Z3
+	VBLENDMPS    Z3, Z1, K2, Z22
+	VPADDD       Z6, Z0, Z1
+	VBLENDMPS    Z1, Z0, K2, Z23
+	VPSLLD       $0x17, Z23, Z0
+	VADDPS       Z7, Z22, Z1
+	VPADDD       Z0, Z1, Z1
+	VPADDD       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z3
+	VSUBPS       Z10, Z1, Z4
+	VSUBPS       Z2, Z3, Z5
+	VSUBPS       Z5, Z4, Z4
+	VSUBPS       Z0, Z1, Z5
+	VSUBPS       Z5, Z0, Z0
+	VMINPS       Z0, Z5, Z0
+	VCMPPS       $0x11, Z10, Z0, K2
+	VCMPPS       $0x1d, Z11, Z1, K3
+	VMULPS       Z12, Z4, Z0
+	VBROADCASTSS word_40000000<>+0(SB), Z1
+	VSUBPS       Z1, Z0, Z0
+	VMAXPS       Z0, Z4, Z0
+	VBROADCASTSS word_40000000<>+0(SB), Z1
+	VBROADCASTSS word_3eaaaaab<>+0(SB), Z5
+	VBLENDMPS    Z1, Z5, K3, Z24
+	VMULPS       Z24, Z0, Z0
+	VBLENDMPS    Z0, Z4, K2, Z25
+	VPSRLD       $0x10, Z16, Z0
+	VCVTDQ2PS    Z0, Z0
+	VBROADCASTSS word_37800000<>+0(SB), Z1
+	VMULPS       Z1, Z0, Z0
+	VBROADCASTSS word_37000000<>+0(SB), Z1
+	VADDPS       Z1, Z0, Z0
+	VCMPPS       $0x1d, Z0, Z25, K2
+	VPSUBD       Z2, Z3, Z0
+	VPADDD       Z6, Z0, Z1
+	VBLENDMPS    Z1, Z0, K2, Z26
+	VPSUBD       Z6, Z26, Z0
+	VPMAXSD      Z6, Z0, Z0
+	VBROADCASTSS word_000000ff<>+0(SB), Z1
+	VPMINSD      Z1, Z0, Z0
+	VXORPS       Z1, Z1, Z1
+	VCMPPS       $0x1e, Z1, Z13, K2
+	VMOVAPS.Z    Z0, K2, Z0
+	VPMOVDB      Z0, K1, (AX)(SI*1)
 
-loop3:
-	VMOVUPS    (DX)(DI*4), Z7
-	VPMOVZXWD  (BX)(DI*2), Z8
-	VPSLLD     $0x10, Z8, Z8
-	VMULPS     Z6, Z7, Z7
-	VPSLLD     $0x01, Z7, Z9
-	VPSRLD     $0x11, Z9, Z9
-	VPMAXSD    Z0, Z9, Z9
-	VPMINSD    Z1, Z9, Z9
-	VPSRAD     $0x1f, Z7, Z10
-	VANDPS     Z2, Z10, Z10
-	VPSUBD     Z0, Z9, Z9
-	VPADDD     Z10, Z9, Z9
-	VXORPS     Z10, Z10, Z10
-	VXORPS     Z11, Z11, Z11
-	VCMPPS     $0x00, Z11, Z10, K1
-	VXORPS     Z10, Z10, Z10
-	VGATHERDPS 2048(AX)(Z9*4), K1, Z10
-	VXORPS     Z9, Z9, Z9
-	VXORPS     Z11, Z11, Z11
-	VCMPPS     $0x00, Z11, Z9, K1
-	VXORPS     Z9, Z9, Z9
-	VGATHERDPS 1024(AX)(Z10*4), K1, Z9
-	VCMPPS     $0x1e, Z9, Z7, K1
-	VPADDD     Z3, Z10, Z9
-	VBLENDMPS  Z9, Z10, K1, Z15
-	VPSRLD     $0x10, Z8, Z8
-	VCVTDQ2PS  Z8, Z8
-	VMULPS     Z4, Z8, Z8
-	VADDPS     Z5, Z8, Z8
-	VXORPS     Z9, Z9, Z9
-	VXORPS     Z10, Z10, Z10
-	VCMPPS     $0x00, Z10, Z9, K1
-	VXORPS     Z9, Z9, Z9
-	VGATHERDPS (AX)(Z15*4), K1, Z9
-	VXORPS     Z10, Z10, Z10
-	VXORPS     Z11, Z11, Z11
-	VCMPPS     $0x00, Z11, Z10, K1
-	VXORPS     Z10, Z10, Z10
-	VGATHERDPS 1024(AX)(Z15*4), K1, Z10
-	VSUBPS     Z9, Z10, Z10
-	VMULPS     Z8, Z10, Z8
-	VADDPS     Z9, Z8, Z8
-	VCMPPS     $0x1d, Z8, Z7, K1
-	VPADDD     Z3, Z15, Z8
-	VBLENDMPS  Z8, Z15, K1, Z16
-	VXORPS     Z8, Z8, Z8
-	VCMPPS     $0x1e, Z8, Z7, K1
-	VPMAXSD    Z3, Z16, Z7
-	VBLENDMPS  Z7, Z16, K1, Z17
-	VPMOVDB    Z17, (CX)(DI*1)
-	ADDQ       $0x10, DI
-	SUBQ       $0x10, SI
-	JAE        loop3
-
-end4:
-	ADDQ        $0x10, SI
-	TESTQ       SI, SI
-	JZ          done5
-	MOVQ        $-1, R8
-	BZHIQ       SI, R8, SI
-	KMOVW       SI, K1
-	VMOVUPS.Z   (DX)(DI*4), K1, Z7
-	VPMOVZXWD.Z (BX)(DI*2), K1, Z8
-	VPSLLD      $0x10, Z8, Z8
-	VMULPS      Z6, Z7, Z6
-	VPSLLD      $0x01, Z6, Z7
-	VPSRLD      $0x11, Z7, Z7
-	VPMAXSD     Z0, Z7, Z7
-	VPMINSD     Z1, Z7, Z1
-	VPSRAD      $0x1f, Z6, Z7
-	VANDPS      Z2, Z7, Z2
-	VPSUBD      Z0, Z1, Z0
-	VPADDD      Z2, Z0, Z0
-	VXORPS      Z1, Z1, Z1
-	VXORPS      Z2, Z2, Z2
-	VCMPPS      $0x00, Z2, Z1, K2
-	VXORPS      Z1, Z1, Z1
-	VGATHERDPS  2048(AX)(Z0*4), K2, Z1
-	VXORPS      Z0, Z0, Z0
-	VXORPS      Z2, Z2, Z2
-	VCMPPS      $0x00, Z2, Z0, K2
-	VXORPS      Z0, Z0, Z0
-	VGATHERDPS  1024(AX)(Z1*4), K2, Z0
-	VCMPPS      $0x1e, Z0, Z6, K2
-	VPADDD      Z3, Z1, Z0
-	VBLENDMPS   Z0, Z1, K2, Z18
-	VPSRLD      $0x10, Z8, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z4, Z0, Z0
-	VADDPS      Z5, Z0, Z0
-	VXORPS      Z1, Z1, Z1
-	VXORPS      Z2, Z2, Z2
-	VCMPPS      $0x00, Z2, Z1, K2
-	VXORPS      Z1, Z1, Z1
-	VGATHERDPS  (AX)(Z18*4), K2, Z1
-	VXORPS      Z2, Z2, Z2
-	VXORPS      Z4, Z4, Z4
-	VCMPPS      $0x00, Z4, Z2, K2
-	VXORPS      Z2, Z2, Z2
-	VGATHERDPS  1024(AX)(Z18*4), K2, Z2
-	VSUBPS      Z1, Z2, Z2
-	VMULPS      Z0, Z2, Z0
-	VADDPS      Z1, Z0, Z0
-	VCMPPS      $0x1d, Z0, Z6, K2
-	VPADDD      Z3, Z18, Z0
-	VBLENDMPS   Z0, Z18, K2, Z19
-	VXORPS      Z0, Z0, Z0
-	VCMPPS      $0x1e, Z0, Z6, K2
-	VPMAXSD     Z3, Z19, Z0
-	VBLENDMPS   Z0, Z19, K2, Z20
-	VPMOVDB     Z20, K1, (CX)(DI*1)
-
-done5:
+done3:
 	VZEROUPPER
 	RET
+
+DATA unsigned8_9_of_16_0_0<>+0(SB)/4, $0x4987a239
+DATA unsigned8_9_of_16_0_0<>+4(SB)/4, $0x47d9038e
+DATA unsigned8_9_of_16_0_0<>+8(SB)/4, $0x462d9c72
+DATA unsigned8_9_of_16_0_0<>+12(SB)/4, $0x448ae38e
+DATA unsigned8_9_of_16_0_0<>+16(SB)/4, $0x42de38e4
+DATA unsigned8_9_of_16_0_0<>+20(SB)/4, $0x4131c71c
+DATA unsigned8_9_of_16_0_0<>+24(SB)/4, $0x3f8e38e4
+DATA unsigned8_9_of_16_0_0<>+28(SB)/4, $0x4b298ac7
+DATA unsigned8_9_of_16_0_0<>+32(SB)/4, $0x4987a239
+DATA unsigned8_9_of_16_0_0<>+36(SB)/4, $0x47d9038e
+DATA unsigned8_9_of_16_0_0<>+40(SB)/4, $0x462d9c72
+DATA unsigned8_9_of_16_0_0<>+44(SB)/4, $0x448ae38e
+DATA unsigned8_9_of_16_0_0<>+48(SB)/4, $0x42de38e4
+DATA unsigned8_9_of_16_0_0<>+52(SB)/4, $0x4131c71c
+DATA unsigned8_9_of_16_0_0<>+56(SB)/4, $0x3f8e38e4
+DATA unsigned8_9_of_16_0_0<>+60(SB)/4, $0x4b298ac7
+GLOBL unsigned8_9_of_16_0_0<>(SB), RODATA|NOPTR, $64
 
 // func integers8AVX2(dst []float32, codes []uint8, scale float32, unit float32)
 // Requires: AVX, AVX2

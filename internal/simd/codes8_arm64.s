@@ -2,704 +2,504 @@
 
 #include "textflag.h"
 
-DATA constants<>+0(SB)/4, $0x00003400
-DATA constants<>+4(SB)/4, $0x00003400
-DATA constants<>+8(SB)/4, $0x00003400
-DATA constants<>+12(SB)/4, $0x00003400
-DATA constants<>+16(SB)/4, $0x00003f80
-DATA constants<>+20(SB)/4, $0x00003f80
-DATA constants<>+24(SB)/4, $0x00003f80
-DATA constants<>+28(SB)/4, $0x00003f80
-DATA constants<>+32(SB)/4, $0x00000b81
-DATA constants<>+36(SB)/4, $0x00000b81
-DATA constants<>+40(SB)/4, $0x00000b81
-DATA constants<>+44(SB)/4, $0x00000b81
-DATA constants<>+48(SB)/4, $0x00000001
-DATA constants<>+52(SB)/4, $0x00000001
-DATA constants<>+56(SB)/4, $0x00000001
-DATA constants<>+60(SB)/4, $0x00000001
-DATA constants<>+64(SB)/4, $0x00000000
-DATA constants<>+68(SB)/4, $0x00000000
-DATA constants<>+72(SB)/4, $0x00000000
-DATA constants<>+76(SB)/4, $0x00000000
-DATA constants<>+80(SB)/4, $0x37800000
-DATA constants<>+84(SB)/4, $0x37800000
-DATA constants<>+88(SB)/4, $0x37800000
-DATA constants<>+92(SB)/4, $0x37800000
-DATA constants<>+96(SB)/4, $0x37000000
-DATA constants<>+100(SB)/4, $0x37000000
-DATA constants<>+104(SB)/4, $0x37000000
-DATA constants<>+108(SB)/4, $0x37000000
-DATA constants<>+112(SB)/4, $0x00000001
-DATA constants<>+116(SB)/4, $0x00000002
-DATA constants<>+120(SB)/4, $0x00000004
-DATA constants<>+124(SB)/4, $0x00000008
-GLOBL constants<>(SB), RODATA|NOPTR, $128
+DATA constants<>+0(SB)/4, $0x42fe0000
+DATA constants<>+4(SB)/4, $0x42fe0000
+DATA constants<>+8(SB)/4, $0x42fe0000
+DATA constants<>+12(SB)/4, $0x42fe0000
+DATA constants<>+16(SB)/4, $0x7fffffff
+DATA constants<>+20(SB)/4, $0x7fffffff
+DATA constants<>+24(SB)/4, $0x7fffffff
+DATA constants<>+28(SB)/4, $0x7fffffff
+DATA constants<>+32(SB)/4, $0x3f000000
+DATA constants<>+36(SB)/4, $0x3f000000
+DATA constants<>+40(SB)/4, $0x3f000000
+DATA constants<>+44(SB)/4, $0x3f000000
+DATA constants<>+48(SB)/4, $0x00000007
+DATA constants<>+52(SB)/4, $0x00000007
+DATA constants<>+56(SB)/4, $0x00000007
+DATA constants<>+60(SB)/4, $0x00000007
+DATA constants<>+64(SB)/4, $0x03020100
+DATA constants<>+68(SB)/4, $0x03020100
+DATA constants<>+72(SB)/4, $0x03020100
+DATA constants<>+76(SB)/4, $0x03020100
+DATA constants<>+80(SB)/4, $0x04040404
+DATA constants<>+84(SB)/4, $0x04040404
+DATA constants<>+88(SB)/4, $0x04040404
+DATA constants<>+92(SB)/4, $0x04040404
+DATA constants<>+96(SB)/4, $0x49742400
+DATA constants<>+100(SB)/4, $0x47c35000
+DATA constants<>+104(SB)/4, $0x461c4000
+DATA constants<>+108(SB)/4, $0x447a0000
+DATA constants<>+112(SB)/4, $0x42c80000
+DATA constants<>+116(SB)/4, $0x41200000
+DATA constants<>+120(SB)/4, $0x3f800000
+DATA constants<>+124(SB)/4, $0x4b189680
+DATA constants<>+128(SB)/4, $0x007fffff
+DATA constants<>+132(SB)/4, $0x007fffff
+DATA constants<>+136(SB)/4, $0x007fffff
+DATA constants<>+140(SB)/4, $0x007fffff
+DATA constants<>+144(SB)/4, $0x3f800000
+DATA constants<>+148(SB)/4, $0x3f800000
+DATA constants<>+152(SB)/4, $0x3f800000
+DATA constants<>+156(SB)/4, $0x3f800000
+DATA constants<>+160(SB)/4, $0x41100000
+DATA constants<>+164(SB)/4, $0x41100000
+DATA constants<>+168(SB)/4, $0x41100000
+DATA constants<>+172(SB)/4, $0x41100000
+DATA constants<>+176(SB)/4, $0x41000000
+DATA constants<>+180(SB)/4, $0x41000000
+DATA constants<>+184(SB)/4, $0x41000000
+DATA constants<>+188(SB)/4, $0x41000000
+DATA constants<>+192(SB)/4, $0x43000000
+DATA constants<>+196(SB)/4, $0x43000000
+DATA constants<>+200(SB)/4, $0x43000000
+DATA constants<>+204(SB)/4, $0x43000000
+DATA constants<>+208(SB)/4, $0x80000000
+DATA constants<>+212(SB)/4, $0x80000000
+DATA constants<>+216(SB)/4, $0x80000000
+DATA constants<>+220(SB)/4, $0x80000000
+DATA constants<>+224(SB)/4, $0x3fc00000
+DATA constants<>+228(SB)/4, $0x3fc00000
+DATA constants<>+232(SB)/4, $0x3fc00000
+DATA constants<>+236(SB)/4, $0x3fc00000
+DATA constants<>+240(SB)/4, $0x4b189680
+DATA constants<>+244(SB)/4, $0x49742400
+DATA constants<>+248(SB)/4, $0x47c35000
+DATA constants<>+252(SB)/4, $0x461c4000
+DATA constants<>+256(SB)/4, $0x447a0000
+DATA constants<>+260(SB)/4, $0x42c80000
+DATA constants<>+264(SB)/4, $0x41200000
+DATA constants<>+268(SB)/4, $0x4cbebc20
+DATA constants<>+272(SB)/4, $0x40000000
+DATA constants<>+276(SB)/4, $0x40000000
+DATA constants<>+280(SB)/4, $0x40000000
+DATA constants<>+284(SB)/4, $0x40000000
+DATA constants<>+288(SB)/4, $0x43800000
+DATA constants<>+292(SB)/4, $0x43800000
+DATA constants<>+296(SB)/4, $0x43800000
+DATA constants<>+300(SB)/4, $0x43800000
+DATA constants<>+304(SB)/4, $0x331a209b
+DATA constants<>+308(SB)/4, $0x331a209b
+DATA constants<>+312(SB)/4, $0x331a209b
+DATA constants<>+316(SB)/4, $0x331a209b
+DATA constants<>+320(SB)/4, $0xc1fddab3
+DATA constants<>+324(SB)/4, $0xc1fddab3
+DATA constants<>+328(SB)/4, $0xc1fddab3
+DATA constants<>+332(SB)/4, $0xc1fddab3
+DATA constants<>+336(SB)/4, $0x4b400000
+DATA constants<>+340(SB)/4, $0x4b400000
+DATA constants<>+344(SB)/4, $0x4b400000
+DATA constants<>+348(SB)/4, $0x4b400000
+DATA constants<>+352(SB)/4, $0x47d9038e
+DATA constants<>+356(SB)/4, $0x462d9c72
+DATA constants<>+360(SB)/4, $0x448ae38e
+DATA constants<>+364(SB)/4, $0x42de38e4
+DATA constants<>+368(SB)/4, $0x4131c71c
+DATA constants<>+372(SB)/4, $0x3f8e38e4
+DATA constants<>+376(SB)/4, $0x3f800000
+DATA constants<>+380(SB)/4, $0x4987a239
+DATA constants<>+384(SB)/4, $0x3f8e38e4
+DATA constants<>+388(SB)/4, $0x3f8e38e4
+DATA constants<>+392(SB)/4, $0x3f8e38e4
+DATA constants<>+396(SB)/4, $0x3f8e38e4
+DATA constants<>+400(SB)/4, $0x3dcccccd
+DATA constants<>+404(SB)/4, $0x3dcccccd
+DATA constants<>+408(SB)/4, $0x3dcccccd
+DATA constants<>+412(SB)/4, $0x3dcccccd
+DATA constants<>+416(SB)/4, $0x00000001
+DATA constants<>+420(SB)/4, $0x00000001
+DATA constants<>+424(SB)/4, $0x00000001
+DATA constants<>+428(SB)/4, $0x00000001
+DATA constants<>+432(SB)/4, $0x3f638e39
+DATA constants<>+436(SB)/4, $0x3f638e39
+DATA constants<>+440(SB)/4, $0x3f638e39
+DATA constants<>+444(SB)/4, $0x3f638e39
+DATA constants<>+448(SB)/4, $0x3e4ccccd
+DATA constants<>+452(SB)/4, $0x3e4ccccd
+DATA constants<>+456(SB)/4, $0x3e4ccccd
+DATA constants<>+460(SB)/4, $0x3e4ccccd
+DATA constants<>+464(SB)/4, $0x3e471c72
+DATA constants<>+468(SB)/4, $0x3e471c72
+DATA constants<>+472(SB)/4, $0x3e471c72
+DATA constants<>+476(SB)/4, $0x3e471c72
+DATA constants<>+480(SB)/4, $0x42ff8000
+DATA constants<>+484(SB)/4, $0x42ff8000
+DATA constants<>+488(SB)/4, $0x42ff8000
+DATA constants<>+492(SB)/4, $0x42ff8000
+DATA constants<>+496(SB)/4, $0x00000080
+DATA constants<>+500(SB)/4, $0x00000080
+DATA constants<>+504(SB)/4, $0x00000080
+DATA constants<>+508(SB)/4, $0x00000080
+DATA constants<>+512(SB)/4, $0x0000007f
+DATA constants<>+516(SB)/4, $0x0000007f
+DATA constants<>+520(SB)/4, $0x0000007f
+DATA constants<>+524(SB)/4, $0x0000007f
+DATA constants<>+528(SB)/4, $0x00000000
+DATA constants<>+532(SB)/4, $0x00000000
+DATA constants<>+536(SB)/4, $0x00000000
+DATA constants<>+540(SB)/4, $0x00000000
+DATA constants<>+544(SB)/4, $0xc1f5dab3
+DATA constants<>+548(SB)/4, $0xc1f5dab3
+DATA constants<>+552(SB)/4, $0xc1f5dab3
+DATA constants<>+556(SB)/4, $0xc1f5dab3
+DATA constants<>+560(SB)/4, $0x4987a239
+DATA constants<>+564(SB)/4, $0x47d9038e
+DATA constants<>+568(SB)/4, $0x462d9c72
+DATA constants<>+572(SB)/4, $0x448ae38e
+DATA constants<>+576(SB)/4, $0x42de38e4
+DATA constants<>+580(SB)/4, $0x4131c71c
+DATA constants<>+584(SB)/4, $0x3f8e38e4
+DATA constants<>+588(SB)/4, $0x4b298ac7
+DATA constants<>+592(SB)/4, $0x4b3fffff
+DATA constants<>+596(SB)/4, $0x4b3fffff
+DATA constants<>+600(SB)/4, $0x4b3fffff
+DATA constants<>+604(SB)/4, $0x4b3fffff
+DATA constants<>+608(SB)/4, $0x437f8000
+DATA constants<>+612(SB)/4, $0x437f8000
+DATA constants<>+616(SB)/4, $0x437f8000
+DATA constants<>+620(SB)/4, $0x437f8000
+DATA constants<>+624(SB)/4, $0x40a00000
+DATA constants<>+628(SB)/4, $0x40a00000
+DATA constants<>+632(SB)/4, $0x40a00000
+DATA constants<>+636(SB)/4, $0x40a00000
+DATA constants<>+640(SB)/4, $0x3eaaaaab
+DATA constants<>+644(SB)/4, $0x3eaaaaab
+DATA constants<>+648(SB)/4, $0x3eaaaaab
+DATA constants<>+652(SB)/4, $0x3eaaaaab
+DATA constants<>+656(SB)/4, $0x37800000
+DATA constants<>+660(SB)/4, $0x37800000
+DATA constants<>+664(SB)/4, $0x37800000
+DATA constants<>+668(SB)/4, $0x37800000
+DATA constants<>+672(SB)/4, $0x37000000
+DATA constants<>+676(SB)/4, $0x37000000
+DATA constants<>+680(SB)/4, $0x37000000
+DATA constants<>+684(SB)/4, $0x37000000
+DATA constants<>+688(SB)/4, $0x000000ff
+DATA constants<>+692(SB)/4, $0x000000ff
+DATA constants<>+696(SB)/4, $0x000000ff
+DATA constants<>+700(SB)/4, $0x000000ff
+DATA constants<>+704(SB)/4, $0x00000001
+DATA constants<>+708(SB)/4, $0x00000002
+DATA constants<>+712(SB)/4, $0x00000004
+DATA constants<>+716(SB)/4, $0x00000008
+GLOBL constants<>(SB), RODATA|NOPTR, $720
 
-// func decode8NEON(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
-TEXT ·decode8NEON(SB), NOSPLIT, $0-60
-	FMOVS scale+56(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVD t+48(FP), R0
-	MOVD dst_base+0(FP), R1
-	MOVD codes_base+24(FP), R2
-	MOVD dst_len+8(FP), R3
-	MOVD ZR, R6
-	SUBS $8, R3
-	BLO end2
-
-loop1:
-	ADD R6, R2, R19
-	FMOVS (R19), F1
-	WORD $0x2f08a421 // ushll v1.8h, v1.8b, #0
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x6f00e402 // movi v2.2d, #0
-	WORD $0x6f00e403 // movi v3.2d, #0
-	WORD $0x4e23e443 // fcmeq v3.4s, v2.4s, v3.4s
-	WORD $0x6f00e402 // movi v2.2d, #0
-	ADD $0, R0, R16
-	WORD $0x0e043c31 // umov w17, v1.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c31 // umov w17, v1.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	WORD $0x6e20dc41 // fmul v1.4s, v2.4s, v0.4s
-	ADD R6<<2, R1, R20
-	FMOVQ F1, (R20)
-	FMOVS 4(R19), F1
-	WORD $0x2f08a421 // ushll v1.8h, v1.8b, #0
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x6f00e402 // movi v2.2d, #0
-	WORD $0x6f00e403 // movi v3.2d, #0
-	WORD $0x4e23e443 // fcmeq v3.4s, v2.4s, v3.4s
-	WORD $0x6f00e402 // movi v2.2d, #0
-	ADD $0, R0, R16
-	WORD $0x0e043c31 // umov w17, v1.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c31 // umov w17, v1.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	WORD $0x6e20dc41 // fmul v1.4s, v2.4s, v0.4s
-	FMOVQ F1, 16(R20)
-	ADDS $8, R6
-	SUBS $8, R3
-	BHS loop1
-
-end2:
-	ADDS $8, R3
-	SUBS $4, R3
-	BLO end4
-
-loop3:
-	ADD R6, R2, R21
-	FMOVS (R21), F1
-	WORD $0x2f08a421 // ushll v1.8h, v1.8b, #0
-	WORD $0x2f10a421 // ushll v1.4s, v1.4h, #0
-	WORD $0x6f00e402 // movi v2.2d, #0
-	WORD $0x6f00e403 // movi v3.2d, #0
-	WORD $0x4e23e443 // fcmeq v3.4s, v2.4s, v3.4s
-	WORD $0x6f00e402 // movi v2.2d, #0
-	ADD $0, R0, R16
-	WORD $0x0e043c31 // umov w17, v1.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3c31 // umov w17, v1.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143c31 // umov w17, v1.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3c31 // umov w17, v1.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
-	WORD $0x6e20dc41 // fmul v1.4s, v2.4s, v0.4s
-	ADD R6<<2, R1, R22
-	FMOVQ F1, (R22)
-	ADDS $4, R6
-	SUBS $4, R3
-	BHS loop3
-
-end4:
-	ADDS $4, R3
-	RET
-
-// func encode8NEON(codes []uint8, x []float32, t *[6402]uint32, inv float32)
-TEXT ·encode8NEON(SB), NOSPLIT, $0-60
+// func decodeSigned8NEON(dst []float32, codes []uint8, scale float32)
+TEXT ·decodeSigned8NEON(SB), NOSPLIT, $0-52
 	MOVD $constants<>(SB), R26
 	FMOVQ 0(R26), F0
 	FMOVQ 16(R26), F1
 	FMOVQ 32(R26), F2
 	FMOVQ 48(R26), F3
-	FMOVS inv+56(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	MOVD t+48(FP), R0
-	MOVD codes_base+0(FP), R1
-	MOVD x_base+24(FP), R2
-	MOVD codes_len+8(FP), R3
-	MOVD ZR, R6
-	SUBS $8, R3
+	FMOVQ 64(R26), F4
+	FMOVQ 80(R26), F4
+	FMOVS scale+48(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD dst_base+0(FP), R0
+	MOVD codes_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $4, R2
 	BLO end2
 
 loop1:
-	ADD R6<<2, R2, R23
-	FMOVQ (R23), F5
-	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
-	WORD $0x4f2154a6 // shl v6.4s, v5.4s, #1
-	WORD $0x6f2f04c6 // ushr v6.4s, v6.4s, #17
-	WORD $0x4ea064c6 // smax v6.4s, v6.4s, v0.4s
-	WORD $0x4ea16cc6 // smin v6.4s, v6.4s, v1.4s
-	WORD $0x4f2104a7 // sshr v7.4s, v5.4s, #31
-	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
-	WORD $0x6ea084c6 // sub v6.4s, v6.4s, v0.4s
-	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
-	WORD $0x6f00e407 // movi v7.2d, #0
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x4e28e4e8 // fcmeq v8.4s, v7.4s, v8.4s
-	WORD $0x6f00e407 // movi v7.2d, #0
-	ADD $2048, R0, R16
-	WORD $0x0e043cd1 // umov w17, v6.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143cd1 // umov w17, v6.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3cd1 // umov w17, v6.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa7 // orr v7.16b, v29.16b, v29.16b
-	WORD $0x6f00e406 // movi v6.2d, #0
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x4e28e4c8 // fcmeq v8.4s, v6.4s, v8.4s
-	WORD $0x6f00e406 // movi v6.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043cf1 // umov w17, v7.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143cf1 // umov w17, v7.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3cf1 // umov w17, v7.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa6 // orr v6.16b, v29.16b, v29.16b
-	WORD $0x6ea6e4a6 // fcmgt v6.4s, v5.4s, v6.4s
-	WORD $0x4ea384e8 // add v8.4s, v7.4s, v3.4s
-	WORD $0x6e671d06 // bsl v6.16b, v8.16b, v7.16b
-	WORD $0x4ea0c8a5 // fcmgt v5.4s, v5.4s, #0.0
-	WORD $0x4ea364c7 // smax v7.4s, v6.4s, v3.4s
-	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
-	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
-	WORD $0x4e0518a5 // uzp1 v5.16b, v5.16b, v5.16b
-	ADD R6, R1, R24
-	FMOVS F5, (R24)
-	FMOVQ 16(R23), F5
-	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
-	WORD $0x4f2154a6 // shl v6.4s, v5.4s, #1
-	WORD $0x6f2f04c6 // ushr v6.4s, v6.4s, #17
-	WORD $0x4ea064c6 // smax v6.4s, v6.4s, v0.4s
-	WORD $0x4ea16cc6 // smin v6.4s, v6.4s, v1.4s
-	WORD $0x4f2104a7 // sshr v7.4s, v5.4s, #31
-	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
-	WORD $0x6ea084c6 // sub v6.4s, v6.4s, v0.4s
-	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
-	WORD $0x6f00e407 // movi v7.2d, #0
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x4e28e4e8 // fcmeq v8.4s, v7.4s, v8.4s
-	WORD $0x6f00e407 // movi v7.2d, #0
-	ADD $2048, R0, R16
-	WORD $0x0e043cd1 // umov w17, v6.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143cd1 // umov w17, v6.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3cd1 // umov w17, v6.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa7 // orr v7.16b, v29.16b, v29.16b
-	WORD $0x6f00e406 // movi v6.2d, #0
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x4e28e4c8 // fcmeq v8.4s, v6.4s, v8.4s
-	WORD $0x6f00e406 // movi v6.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043cf1 // umov w17, v7.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143cf1 // umov w17, v7.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3cf1 // umov w17, v7.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa6 // orr v6.16b, v29.16b, v29.16b
-	WORD $0x6ea6e4a6 // fcmgt v6.4s, v5.4s, v6.4s
-	WORD $0x4ea384e8 // add v8.4s, v7.4s, v3.4s
-	WORD $0x6e671d06 // bsl v6.16b, v8.16b, v7.16b
-	WORD $0x4ea0c8a5 // fcmgt v5.4s, v5.4s, #0.0
-	WORD $0x4ea364c7 // smax v7.4s, v6.4s, v3.4s
-	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
-	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
-	WORD $0x4e0518a5 // uzp1 v5.16b, v5.16b, v5.16b
-	FMOVS F5, 4(R24)
-	ADDS $8, R6
-	SUBS $8, R3
+	ADD R3, R1, R19
+	FMOVS (R19), F6
+	WORD $0x2f08a4c6 // ushll v6.8h, v6.8b, #0
+	WORD $0x2f10a4c6 // ushll v6.4s, v6.4h, #0
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
+	WORD $0x4e211cc7 // and v7.16b, v6.16b, v1.16b
+	WORD $0x4e22d4e7 // fadd v7.4s, v7.4s, v2.4s
+	WORD $0x6f2904e8 // ushr v8.4s, v7.4s, #23
+	WORD $0x4e231d08 // and v8.16b, v8.16b, v3.16b
+	FMOVQ 64(R26), F9
+	WORD $0x4ea49509 // mla v9.4s, v8.4s, v4.4s
+	FLDPQ 96(R26), (F29, F30)
+	WORD $0x4e0923a8 // tbl v8.16b, { v29.16b, v30.16b }, v9.16b
+	FMOVQ 128(R26), F30
+	WORD $0x4e3e1ce9 // and v9.16b, v7.16b, v30.16b
+	FMOVQ 144(R26), F30
+	WORD $0x4ebe1d29 // orr v9.16b, v9.16b, v30.16b
+	FMOVQ 160(R26), F30
+	WORD $0x6e3edd29 // fmul v9.4s, v9.4s, v30.4s
+	FMOVQ 176(R26), F30
+	WORD $0x4ebed529 // fsub v9.4s, v9.4s, v30.4s
+	WORD $0x6e28fd28 // fdiv v8.4s, v9.4s, v8.4s
+	FMOVQ 144(R26), F9
+	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
+	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
+	FMOVQ 192(R26), F9
+	WORD $0x6ea9e4e7 // fcmgt v7.4s, v7.4s, v9.4s
+	FMOVQ 144(R26), F9
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	FMOVQ 208(R26), F30
+	WORD $0x4e3e1cc6 // and v6.16b, v6.16b, v30.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	ADD R3<<2, R0, R20
+	FMOVQ F6, (R20)
+	ADDS $4, R3
+	SUBS $4, R2
 	BHS loop1
 
 end2:
-	ADDS $8, R3
-	SUBS $4, R3
-	BLO end4
-
-loop3:
-	ADD R6<<2, R2, R25
-	FMOVQ (R25), F5
-	WORD $0x6e24dca5 // fmul v5.4s, v5.4s, v4.4s
-	WORD $0x4f2154a6 // shl v6.4s, v5.4s, #1
-	WORD $0x6f2f04c6 // ushr v6.4s, v6.4s, #17
-	WORD $0x4ea064c6 // smax v6.4s, v6.4s, v0.4s
-	WORD $0x4ea16cc6 // smin v6.4s, v6.4s, v1.4s
-	WORD $0x4f2104a7 // sshr v7.4s, v5.4s, #31
-	WORD $0x4e221ce7 // and v7.16b, v7.16b, v2.16b
-	WORD $0x6ea084c6 // sub v6.4s, v6.4s, v0.4s
-	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
-	WORD $0x6f00e407 // movi v7.2d, #0
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x4e28e4e8 // fcmeq v8.4s, v7.4s, v8.4s
-	WORD $0x6f00e407 // movi v7.2d, #0
-	ADD $2048, R0, R16
-	WORD $0x0e043cd1 // umov w17, v6.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3cd1 // umov w17, v6.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143cd1 // umov w17, v6.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3cd1 // umov w17, v6.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa7 // orr v7.16b, v29.16b, v29.16b
-	WORD $0x6f00e406 // movi v6.2d, #0
-	WORD $0x6f00e408 // movi v8.2d, #0
-	WORD $0x4e28e4c8 // fcmeq v8.4s, v6.4s, v8.4s
-	WORD $0x6f00e406 // movi v6.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043cf1 // umov w17, v7.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3cf1 // umov w17, v7.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143cf1 // umov w17, v7.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3cf1 // umov w17, v7.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa6 // orr v6.16b, v29.16b, v29.16b
-	WORD $0x6ea6e4a6 // fcmgt v6.4s, v5.4s, v6.4s
-	WORD $0x4ea384e8 // add v8.4s, v7.4s, v3.4s
-	WORD $0x6e671d06 // bsl v6.16b, v8.16b, v7.16b
-	WORD $0x4ea0c8a5 // fcmgt v5.4s, v5.4s, #0.0
-	WORD $0x4ea364c7 // smax v7.4s, v6.4s, v3.4s
-	WORD $0x6e661ce5 // bsl v5.16b, v7.16b, v6.16b
-	WORD $0x4e4518a5 // uzp1 v5.8h, v5.8h, v5.8h
-	WORD $0x4e0518a5 // uzp1 v5.16b, v5.16b, v5.16b
-	ADD R6, R1, R19
-	FMOVS F5, (R19)
-	ADDS $4, R6
-	SUBS $4, R3
-	BHS loop3
-
-end4:
-	ADDS $4, R3
+	ADDS $4, R2
 	RET
 
-// func encodeStochastic8NEON(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
-TEXT ·encodeStochastic8NEON(SB), NOSPLIT, $0-84
+// func decodeUnsigned8NEON(dst []float32, codes []uint8, scale float32)
+TEXT ·decodeUnsigned8NEON(SB), NOSPLIT, $0-52
 	MOVD $constants<>(SB), R26
-	FMOVQ 64(R26), F0
-	FMOVQ 0(R26), F1
-	FMOVQ 16(R26), F2
-	FMOVQ 32(R26), F3
-	FMOVQ 48(R26), F4
-	FMOVQ 80(R26), F5
-	FMOVS inv+80(FP), F6
-	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
-	MOVD t+72(FP), R0
-	MOVD codes_base+0(FP), R1
-	MOVD x_base+24(FP), R2
-	MOVD random_base+48(FP), R3
-	MOVD codes_len+8(FP), R6
-	MOVD ZR, R7
-	SUBS $8, R6
+	FMOVQ 224(R26), F0
+	FMOVQ 48(R26), F1
+	FMOVQ 64(R26), F2
+	FMOVQ 80(R26), F2
+	FMOVQ 128(R26), F3
+	FMOVQ 144(R26), F4
+	FMOVS scale+48(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD dst_base+0(FP), R0
+	MOVD codes_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $4, R2
 	BLO end2
 
 loop1:
-	ADD R7<<2, R2, R20
-	FMOVQ (R20), F7
-	ADD R7<<1, R3, R21
-	FMOVD (R21), F8
-	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
-	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
-	WORD $0x4f2154e9 // shl v9.4s, v7.4s, #1
-	WORD $0x6f2f0529 // ushr v9.4s, v9.4s, #17
-	WORD $0x4ea16529 // smax v9.4s, v9.4s, v1.4s
-	WORD $0x4ea26d29 // smin v9.4s, v9.4s, v2.4s
-	WORD $0x4f2104ea // sshr v10.4s, v7.4s, #31
-	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
-	WORD $0x6ea18529 // sub v9.4s, v9.4s, v1.4s
-	WORD $0x4eaa8529 // add v9.4s, v9.4s, v10.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	ADD $2048, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be52b // fcmeq v11.4s, v9.4s, v11.4s
-	WORD $0x6f00e409 // movi v9.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043d51 // umov w17, v10.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d51 // umov w17, v10.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d51 // umov w17, v10.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d51 // umov w17, v10.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa9 // orr v9.16b, v29.16b, v29.16b
-	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
-	WORD $0x4ea4854b // add v11.4s, v10.4s, v4.4s
-	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
-	WORD $0x6f300508 // ushr v8.4s, v8.4s, #16
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
-	FMOVQ 96(R26), F10
-	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	ADD $0, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x4e2ce56c // fcmeq v12.4s, v11.4s, v12.4s
-	WORD $0x6f00e40b // movi v11.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fab // orr v11.16b, v29.16b, v29.16b
-	WORD $0x4eaad56b // fsub v11.4s, v11.4s, v10.4s
-	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
-	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD $0x6e28e4e8 // fcmge v8.4s, v7.4s, v8.4s
-	WORD $0x4ea4852a // add v10.4s, v9.4s, v4.4s
-	WORD $0x6e691d48 // bsl v8.16b, v10.16b, v9.16b
-	WORD $0x4ea0c8e7 // fcmgt v7.4s, v7.4s, #0.0
-	WORD $0x4ea46509 // smax v9.4s, v8.4s, v4.4s
-	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
-	WORD $0x4e4718e7 // uzp1 v7.8h, v7.8h, v7.8h
-	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
-	ADD R7, R1, R22
-	FMOVS F7, (R22)
-	FMOVQ 16(R20), F7
-	FMOVD 8(R21), F8
-	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
-	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
-	WORD $0x4f2154e9 // shl v9.4s, v7.4s, #1
-	WORD $0x6f2f0529 // ushr v9.4s, v9.4s, #17
-	WORD $0x4ea16529 // smax v9.4s, v9.4s, v1.4s
-	WORD $0x4ea26d29 // smin v9.4s, v9.4s, v2.4s
-	WORD $0x4f2104ea // sshr v10.4s, v7.4s, #31
-	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
-	WORD $0x6ea18529 // sub v9.4s, v9.4s, v1.4s
-	WORD $0x4eaa8529 // add v9.4s, v9.4s, v10.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	ADD $2048, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
-	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be52b // fcmeq v11.4s, v9.4s, v11.4s
-	WORD $0x6f00e409 // movi v9.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043d51 // umov w17, v10.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d51 // umov w17, v10.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d51 // umov w17, v10.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d51 // umov w17, v10.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa9 // orr v9.16b, v29.16b, v29.16b
-	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
-	WORD $0x4ea4854b // add v11.4s, v10.4s, v4.4s
-	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
-	WORD $0x6f300508 // ushr v8.4s, v8.4s, #16
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
-	FMOVQ 96(R26), F10
-	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	ADD $0, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x4e2ce56c // fcmeq v12.4s, v11.4s, v12.4s
-	WORD $0x6f00e40b // movi v11.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fab // orr v11.16b, v29.16b, v29.16b
-	WORD $0x4eaad56b // fsub v11.4s, v11.4s, v10.4s
-	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
-	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD $0x6e28e4e8 // fcmge v8.4s, v7.4s, v8.4s
-	WORD $0x4ea4852a // add v10.4s, v9.4s, v4.4s
-	WORD $0x6e691d48 // bsl v8.16b, v10.16b, v9.16b
-	WORD $0x4ea0c8e7 // fcmgt v7.4s, v7.4s, #0.0
-	WORD $0x4ea46509 // smax v9.4s, v8.4s, v4.4s
-	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
-	WORD $0x4e4718e7 // uzp1 v7.8h, v7.8h, v7.8h
-	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
-	FMOVS F7, 4(R22)
-	ADDS $8, R7
-	SUBS $8, R6
+	ADD R3, R1, R21
+	FMOVS (R21), F6
+	WORD $0x2f08a4c6 // ushll v6.8h, v6.8b, #0
+	WORD $0x2f10a4c6 // ushll v6.4s, v6.4h, #0
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e20d4c6 // fadd v6.4s, v6.4s, v0.4s
+	WORD $0x6f2904c7 // ushr v7.4s, v6.4s, #23
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	FMOVQ 64(R26), F8
+	WORD $0x4ea294e8 // mla v8.4s, v7.4s, v2.4s
+	FLDPQ 240(R26), (F29, F30)
+	WORD $0x4e0823a7 // tbl v7.16b, { v29.16b, v30.16b }, v8.16b
+	WORD $0x4e231cc8 // and v8.16b, v6.16b, v3.16b
+	WORD $0x4ea41d08 // orr v8.16b, v8.16b, v4.16b
+	FMOVQ 160(R26), F30
+	WORD $0x6e3edd08 // fmul v8.4s, v8.4s, v30.4s
+	FMOVQ 176(R26), F30
+	WORD $0x4ebed508 // fsub v8.4s, v8.4s, v30.4s
+	WORD $0x6e27fd07 // fdiv v7.4s, v8.4s, v7.4s
+	FMOVQ 272(R26), F8
+	WORD $0x6ea8e4c8 // fcmgt v8.4s, v6.4s, v8.4s
+	WORD $0x4e271d07 // and v7.16b, v8.16b, v7.16b
+	FMOVQ 288(R26), F8
+	WORD $0x6ea8e4c6 // fcmgt v6.4s, v6.4s, v8.4s
+	WORD $0x6e671c86 // bsl v6.16b, v4.16b, v7.16b
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	ADD R3<<2, R0, R22
+	FMOVQ F6, (R22)
+	ADDS $4, R3
+	SUBS $4, R2
 	BHS loop1
 
 end2:
-	ADDS $8, R6
-	SUBS $4, R6
-	BLO end4
+	ADDS $4, R2
+	RET
 
-loop3:
-	ADD R7<<2, R2, R23
-	FMOVQ (R23), F7
-	ADD R7<<1, R3, R24
-	FMOVD (R24), F8
-	WORD $0x4e483808 // zip1 v8.8h, v0.8h, v8.8h
-	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
-	WORD $0x4f2154e9 // shl v9.4s, v7.4s, #1
-	WORD $0x6f2f0529 // ushr v9.4s, v9.4s, #17
-	WORD $0x4ea16529 // smax v9.4s, v9.4s, v1.4s
-	WORD $0x4ea26d29 // smin v9.4s, v9.4s, v2.4s
-	WORD $0x4f2104ea // sshr v10.4s, v7.4s, #31
-	WORD $0x4e231d4a // and v10.16b, v10.16b, v3.16b
-	WORD $0x6ea18529 // sub v9.4s, v9.4s, v1.4s
-	WORD $0x4eaa8529 // add v9.4s, v9.4s, v10.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	ADD $2048, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
+// func encodeSigned8NEON(codes []uint8, x []float32, inv float32)
+TEXT ·encodeSigned8NEON(SB), NOSPLIT, $0-52
+	MOVD $constants<>(SB), R26
+	FMOVQ 16(R26), F0
+	FMOVQ 304(R26), F1
+	FMOVQ 320(R26), F2
+	FMOVQ 336(R26), F3
+	FMOVQ 48(R26), F4
+	FMOVQ 64(R26), F5
+	FMOVS inv+48(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD codes_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD codes_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $4, R2
+	BLO end2
+
+loop1:
+	ADD R3<<2, R1, R23
+	FMOVQ (R23), F6
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e201cc7 // and v7.16b, v6.16b, v0.16b
+	WORD $0x4e21d8e8 // scvtf v8.4s, v7.4s
+	WORD $0x6e21dd08 // fmul v8.4s, v8.4s, v1.4s
+	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
+	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
+	WORD $0x6ea38508 // sub v8.4s, v8.4s, v3.4s
 	WORD $0x6f00e409 // movi v9.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be52b // fcmeq v11.4s, v9.4s, v11.4s
-	WORD $0x6f00e409 // movi v9.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043d51 // umov w17, v10.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d51 // umov w17, v10.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d51 // umov w17, v10.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d51 // umov w17, v10.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fa9 // orr v9.16b, v29.16b, v29.16b
+	WORD $0x4ea96508 // smax v8.4s, v8.4s, v9.4s
+	WORD $0x4ea48509 // add v9.4s, v8.4s, v4.4s
+	WORD $0x4e241d29 // and v9.16b, v9.16b, v4.16b
+	FMOVQ 64(R26), F10
+	FMOVQ 80(R26), F11
+	WORD $0x4eab952a // mla v10.4s, v9.4s, v11.4s
+	FLDPQ 352(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x6e29dce7 // fmul v7.4s, v7.4s, v9.4s
+	FMOVQ 384(R26), F9
 	WORD $0x6ea9e4e9 // fcmgt v9.4s, v7.4s, v9.4s
-	WORD $0x4ea4854b // add v11.4s, v10.4s, v4.4s
-	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
-	WORD $0x6f300508 // ushr v8.4s, v8.4s, #16
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
-	FMOVQ 96(R26), F10
-	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x4e2be54b // fcmeq v11.4s, v10.4s, v11.4s
-	WORD $0x6f00e40a // movi v10.2d, #0
-	ADD $0, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1faa // orr v10.16b, v29.16b, v29.16b
-	WORD $0x6f00e40b // movi v11.2d, #0
-	WORD $0x6f00e40c // movi v12.2d, #0
-	WORD $0x4e2ce56c // fcmeq v12.4s, v11.4s, v12.4s
-	WORD $0x6f00e40b // movi v11.2d, #0
-	ADD $1024, R0, R16
-	WORD $0x0e043d31 // umov w17, v9.s[0]
-	ADD R17<<2, R16, R17
-	FMOVS (R17), F29
-	WORD $0x0e0c3d31 // umov w17, v9.s[1]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[1]
-	WORD $0x0e143d31 // umov w17, v9.s[2]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[2]
-	WORD $0x0e1c3d31 // umov w17, v9.s[3]
-	ADD R17<<2, R16, R17
-	VLD1 (R17), V29.S[3]
-	WORD $0x4ebd1fab // orr v11.16b, v29.16b, v29.16b
-	WORD $0x4eaad56b // fsub v11.4s, v11.4s, v10.4s
-	WORD $0x6e28dd68 // fmul v8.4s, v11.4s, v8.4s
-	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD $0x6e28e4e8 // fcmge v8.4s, v7.4s, v8.4s
-	WORD $0x4ea4852a // add v10.4s, v9.4s, v4.4s
+	FMOVQ 400(R26), F10
+	WORD $0x6e2adcea // fmul v10.4s, v7.4s, v10.4s
+	WORD $0x6ea91d47 // bit v7.16b, v10.16b, v9.16b
+	FMOVQ 416(R26), F10
+	WORD $0x4eaa850a // add v10.4s, v8.4s, v10.4s
+	WORD $0x6ea91d48 // bit v8.16b, v10.16b, v9.16b
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	FMOVQ 432(R26), F9
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4ea884e7 // add v7.4s, v7.4s, v8.4s
+	FMOVQ 144(R26), F9
+	WORD $0x4ea98508 // add v8.4s, v8.4s, v9.4s
+	FMOVQ 32(R26), F9
+	WORD $0x4ea9d4e9 // fsub v9.4s, v7.4s, v9.4s
+	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
+	WORD $0x6ea38529 // sub v9.4s, v9.4s, v3.4s
+	FMOVQ 144(R26), F10
+	WORD $0x6eaae50a // fcmgt v10.4s, v8.4s, v10.4s
+	FMOVQ 448(R26), F11
+	FMOVQ 464(R26), F12
+	WORD $0x6e6c1d6a // bsl v10.16b, v11.16b, v12.16b
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x6ea8e548 // fcmgt v8.4s, v10.4s, v8.4s
+	FMOVQ 416(R26), F10
+	WORD $0x6eaa852a // sub v10.4s, v9.4s, v10.4s
 	WORD $0x6e691d48 // bsl v8.16b, v10.16b, v9.16b
-	WORD $0x4ea0c8e7 // fcmgt v7.4s, v7.4s, #0.0
-	WORD $0x4ea46509 // smax v9.4s, v8.4s, v4.4s
+	FMOVQ 480(R26), F9
+	WORD $0x6ea9e4e7 // fcmgt v7.4s, v7.4s, v9.4s
+	FMOVQ 496(R26), F9
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x4eaa6508 // smax v8.4s, v8.4s, v10.4s
 	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
-	WORD $0x4e4718e7 // uzp1 v7.8h, v7.8h, v7.8h
-	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
-	ADD R7, R1, R25
-	FMOVS F7, (R25)
-	ADDS $4, R7
-	SUBS $4, R6
-	BHS loop3
+	WORD $0x4f2104c6 // sshr v6.4s, v6.4s, #31
+	WORD $0x6e261ce7 // eor v7.16b, v7.16b, v6.16b
+	WORD $0x6ea684e6 // sub v6.4s, v7.4s, v6.4s
+	FMOVQ 512(R26), F7
+	WORD $0x4ea784c6 // add v6.4s, v6.4s, v7.4s
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x4ea764c6 // smax v6.4s, v6.4s, v7.4s
+	WORD $0x4e4618c6 // uzp1 v6.8h, v6.8h, v6.8h
+	WORD $0x4e0618c6 // uzp1 v6.16b, v6.16b, v6.16b
+	ADD R3, R0, R24
+	FMOVS F6, (R24)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop1
 
-end4:
+end2:
+	ADDS $4, R2
+	RET
+
+// func encodeUnsigned8NEON(codes []uint8, x []float32, random []uint16, inv float32)
+TEXT ·encodeUnsigned8NEON(SB), NOSPLIT, $0-76
+	MOVD $constants<>(SB), R26
+	FMOVQ 528(R26), F0
+	FMOVQ 304(R26), F1
+	FMOVQ 544(R26), F2
+	FMOVQ 336(R26), F3
+	FMOVQ 48(R26), F4
+	FMOVQ 64(R26), F5
+	FMOVS inv+72(FP), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	MOVD codes_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD random_base+48(FP), R2
+	MOVD codes_len+8(FP), R3
+	MOVD ZR, R6
+	SUBS $4, R3
+	BLO end2
+
+loop1:
+	ADD R6<<2, R1, R25
+	FMOVQ (R25), F6
+	ADD R6<<1, R2, R19
+	FMOVD (R19), F7
+	WORD $0x4e473807 // zip1 v7.8h, v0.8h, v7.8h
+	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
+	WORD $0x4e21d8c8 // scvtf v8.4s, v6.4s
+	WORD $0x6e21dd08 // fmul v8.4s, v8.4s, v1.4s
+	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
+	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
+	WORD $0x6ea38508 // sub v8.4s, v8.4s, v3.4s
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x4ea96508 // smax v8.4s, v8.4s, v9.4s
+	WORD $0x4ea48509 // add v9.4s, v8.4s, v4.4s
+	WORD $0x4e241d29 // and v9.16b, v9.16b, v4.16b
+	FMOVQ 64(R26), F10
+	FMOVQ 80(R26), F11
+	WORD $0x4eab952a // mla v10.4s, v9.4s, v11.4s
+	FLDPQ 560(R26), (F29, F30)
+	WORD $0x4e0a23a9 // tbl v9.16b, { v29.16b, v30.16b }, v10.16b
+	WORD $0x6e29dcc9 // fmul v9.4s, v6.4s, v9.4s
+	FMOVQ 384(R26), F10
+	WORD $0x6eaae52a // fcmgt v10.4s, v9.4s, v10.4s
+	FMOVQ 400(R26), F11
+	WORD $0x6e2bdd2b // fmul v11.4s, v9.4s, v11.4s
+	WORD $0x6eaa1d69 // bit v9.16b, v11.16b, v10.16b
+	FMOVQ 416(R26), F11
+	WORD $0x4eab850b // add v11.4s, v8.4s, v11.4s
+	WORD $0x6eaa1d68 // bit v8.16b, v11.16b, v10.16b
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	FMOVQ 432(R26), F10
+	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
+	WORD $0x4ea88529 // add v9.4s, v9.4s, v8.4s
+	FMOVQ 144(R26), F10
+	WORD $0x4eaa8508 // add v8.4s, v8.4s, v10.4s
+	FMOVQ 592(R26), F10
+	WORD $0x4e2ad52a // fadd v10.4s, v9.4s, v10.4s
+	FMOVQ 32(R26), F11
+	WORD $0x4eabd52b // fsub v11.4s, v9.4s, v11.4s
+	WORD $0x4ea3d54c // fsub v12.4s, v10.4s, v3.4s
+	WORD $0x4eacd56b // fsub v11.4s, v11.4s, v12.4s
+	WORD $0x4ea8d52c // fsub v12.4s, v9.4s, v8.4s
+	WORD $0x4eacd508 // fsub v8.4s, v8.4s, v12.4s
+	WORD $0x4ea8f588 // fmin v8.4s, v12.4s, v8.4s
+	FMOVQ 32(R26), F12
+	WORD $0x6ea8e588 // fcmgt v8.4s, v12.4s, v8.4s
+	FMOVQ 608(R26), F12
+	WORD $0x6e2ce529 // fcmge v9.4s, v9.4s, v12.4s
+	FMOVQ 624(R26), F12
+	WORD $0x6e2cdd6c // fmul v12.4s, v11.4s, v12.4s
+	FMOVQ 272(R26), F13
+	WORD $0x4eadd58c // fsub v12.4s, v12.4s, v13.4s
+	WORD $0x4e2cf56c // fmax v12.4s, v11.4s, v12.4s
+	FMOVQ 272(R26), F13
+	FMOVQ 640(R26), F14
+	WORD $0x6e6e1da9 // bsl v9.16b, v13.16b, v14.16b
+	WORD $0x6e29dd89 // fmul v9.4s, v12.4s, v9.4s
+	WORD $0x6e6b1d28 // bsl v8.16b, v9.16b, v11.16b
+	WORD $0x6f3004e7 // ushr v7.4s, v7.4s, #16
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVQ 656(R26), F9
+	WORD $0x6e29dce7 // fmul v7.4s, v7.4s, v9.4s
+	FMOVQ 672(R26), F9
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x6e27e507 // fcmge v7.4s, v8.4s, v7.4s
+	WORD $0x6ea38548 // sub v8.4s, v10.4s, v3.4s
+	FMOVQ 416(R26), F9
+	WORD $0x4ea98509 // add v9.4s, v8.4s, v9.4s
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	FMOVQ 416(R26), F8
+	WORD $0x6ea884e7 // sub v7.4s, v7.4s, v8.4s
+	FMOVQ 416(R26), F8
+	WORD $0x4ea864e7 // smax v7.4s, v7.4s, v8.4s
+	FMOVQ 688(R26), F8
+	WORD $0x4ea86ce7 // smin v7.4s, v7.4s, v8.4s
+	WORD $0x4ea0c8c6 // fcmgt v6.4s, v6.4s, #0.0
+	WORD $0x4e271cc6 // and v6.16b, v6.16b, v7.16b
+	WORD $0x4e4618c6 // uzp1 v6.8h, v6.8h, v6.8h
+	WORD $0x4e0618c6 // uzp1 v6.16b, v6.16b, v6.16b
+	ADD R6, R0, R20
+	FMOVS F6, (R20)
 	ADDS $4, R6
+	SUBS $4, R3
+	BHS loop1
+
+end2:
+	ADDS $4, R3
 	RET
 
 // func integers8NEON(dst []float32, codes []uint8, scale float32, unit float32)
@@ -716,36 +516,6 @@ TEXT ·integers8NEON(SB), NOSPLIT, $0-56
 	BLO end2
 
 loop1:
-	ADD R3, R1, R19
-	FMOVS (R19), F2
-	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
-	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	ADD R3<<2, R0, R20
-	FMOVQ F2, (R20)
-	FMOVS 4(R19), F2
-	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
-	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
-	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
-	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	FMOVQ F2, 16(R20)
-	ADDS $8, R3
-	SUBS $8, R2
-	BHS loop1
-
-end2:
-	ADDS $8, R2
-	SUBS $4, R2
-	BLO end4
-
-loop3:
 	ADD R3, R1, R21
 	FMOVS (R21), F2
 	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
@@ -757,6 +527,36 @@ loop3:
 	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
 	ADD R3<<2, R0, R22
 	FMOVQ F2, (R22)
+	FMOVS 4(R21), F2
+	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
+	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
+	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
+	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	FMOVQ F2, 16(R22)
+	ADDS $8, R3
+	SUBS $8, R2
+	BHS loop1
+
+end2:
+	ADDS $8, R2
+	SUBS $4, R2
+	BLO end4
+
+loop3:
+	ADD R3, R1, R23
+	FMOVS (R23), F2
+	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
+	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
+	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
+	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	ADD R3<<2, R0, R24
+	FMOVQ F2, (R24)
 	ADDS $4, R3
 	SUBS $4, R2
 	BHS loop3

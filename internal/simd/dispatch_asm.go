@@ -292,32 +292,41 @@ func adamw(w, g, m, v []float32, s *[8]float32)
 //go:noescape
 func lion(w, g, m []float32, s *[8]float32)
 
-func decode8(dst []float32, codes []uint8, t *[6402]uint32, scale float32) {
+func decodeSigned8(dst []float32, codes []uint8, scale float32) {
 	n := len(dst) &^ (narrow[level] - 1)
-	decode8Whole(dst[:n], codes[:n], t, scale)
-	decode8Go(dst[n:], codes[n:], t, scale)
+	decodeSigned8Whole(dst[:n], codes[:n], scale)
+	decodeSigned8Go(dst[n:], codes[n:], scale)
 }
 
 //go:noescape
-func decode8Whole(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+func decodeSigned8Whole(dst []float32, codes []uint8, scale float32)
 
-func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
+func decodeUnsigned8(dst []float32, codes []uint8, scale float32) {
+	n := len(dst) &^ (narrow[level] - 1)
+	decodeUnsigned8Whole(dst[:n], codes[:n], scale)
+	decodeUnsigned8Go(dst[n:], codes[n:], scale)
+}
+
+//go:noescape
+func decodeUnsigned8Whole(dst []float32, codes []uint8, scale float32)
+
+func encodeSigned8(codes []uint8, x []float32, inv float32) {
 	n := len(codes) &^ (narrow[level] - 1)
-	encode8Whole(codes[:n], x[:n], t, inv)
-	encode8Go(codes[n:], x[n:], t, inv)
+	encodeSigned8Whole(codes[:n], x[:n], inv)
+	encodeSigned8Go(codes[n:], x[n:], inv)
 }
 
 //go:noescape
-func encode8Whole(codes []uint8, x []float32, t *[6402]uint32, inv float32)
+func encodeSigned8Whole(codes []uint8, x []float32, inv float32)
 
-func encodeStochastic8(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32) {
+func encodeUnsigned8(codes []uint8, x []float32, random []uint16, inv float32) {
 	n := len(codes) &^ (narrow[level] - 1)
-	encodeStochastic8Whole(codes[:n], x[:n], random[:n], t, inv)
-	encodeStochastic8Go(codes[n:], x[n:], random[n:], t, inv)
+	encodeUnsigned8Whole(codes[:n], x[:n], random[:n], inv)
+	encodeUnsigned8Go(codes[n:], x[n:], random[n:], inv)
 }
 
 //go:noescape
-func encodeStochastic8Whole(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+func encodeUnsigned8Whole(codes []uint8, x []float32, random []uint16, inv float32)
 
 func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
 	n := len(dst) &^ (narrow[level] - 1)

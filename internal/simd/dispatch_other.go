@@ -212,14 +212,16 @@ func adamw(w, g, m, v []float32, s *[8]float32) { adamwGo(w, g, m, v, s) }
 
 func lion(w, g, m []float32, s *[8]float32) { lionGo(w, g, m, s) }
 
-func decode8(dst []float32, codes []uint8, t *[6402]uint32, scale float32) {
-	decode8Go(dst, codes, t, scale)
+func decodeSigned8(dst []float32, codes []uint8, scale float32) { decodeSigned8Go(dst, codes, scale) }
+
+func decodeUnsigned8(dst []float32, codes []uint8, scale float32) {
+	decodeUnsigned8Go(dst, codes, scale)
 }
 
-func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) { encode8Go(codes, x, t, inv) }
+func encodeSigned8(codes []uint8, x []float32, inv float32) { encodeSigned8Go(codes, x, inv) }
 
-func encodeStochastic8(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32) {
-	encodeStochastic8Go(codes, x, random, t, inv)
+func encodeUnsigned8(codes []uint8, x []float32, random []uint16, inv float32) {
+	encodeUnsigned8Go(codes, x, random, inv)
 }
 
 func integers8(dst []float32, codes []uint8, scale float32, unit float32) {

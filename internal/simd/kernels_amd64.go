@@ -535,22 +535,28 @@ func lionAVX2(w, g, m []float32, s *[8]float32)
 func lionAVX512(w, g, m []float32, s *[8]float32)
 
 //go:noescape
-func decode8AVX2(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+func decodeSigned8AVX2(dst []float32, codes []uint8, scale float32)
 
 //go:noescape
-func decode8AVX512(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+func decodeSigned8AVX512(dst []float32, codes []uint8, scale float32)
 
 //go:noescape
-func encode8AVX2(codes []uint8, x []float32, t *[6402]uint32, inv float32)
+func decodeUnsigned8AVX2(dst []float32, codes []uint8, scale float32)
 
 //go:noescape
-func encode8AVX512(codes []uint8, x []float32, t *[6402]uint32, inv float32)
+func decodeUnsigned8AVX512(dst []float32, codes []uint8, scale float32)
 
 //go:noescape
-func encodeStochastic8AVX2(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+func encodeSigned8AVX2(codes []uint8, x []float32, inv float32)
 
 //go:noescape
-func encodeStochastic8AVX512(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+func encodeSigned8AVX512(codes []uint8, x []float32, inv float32)
+
+//go:noescape
+func encodeUnsigned8AVX2(codes []uint8, x []float32, random []uint16, inv float32)
+
+//go:noescape
+func encodeUnsigned8AVX512(codes []uint8, x []float32, random []uint16, inv float32)
 
 //go:noescape
 func integers8AVX2(dst []float32, codes []uint8, scale float32, unit float32)

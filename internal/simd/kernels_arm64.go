@@ -292,13 +292,16 @@ func adamwNEON(w, g, m, v []float32, s *[8]float32)
 func lionNEON(w, g, m []float32, s *[8]float32)
 
 //go:noescape
-func decode8NEON(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+func decodeSigned8NEON(dst []float32, codes []uint8, scale float32)
 
 //go:noescape
-func encode8NEON(codes []uint8, x []float32, t *[6402]uint32, inv float32)
+func decodeUnsigned8NEON(dst []float32, codes []uint8, scale float32)
 
 //go:noescape
-func encodeStochastic8NEON(codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32)
+func encodeSigned8NEON(codes []uint8, x []float32, inv float32)
+
+//go:noescape
+func encodeUnsigned8NEON(codes []uint8, x []float32, random []uint16, inv float32)
 
 //go:noescape
 func integers8NEON(dst []float32, codes []uint8, scale float32, unit float32)

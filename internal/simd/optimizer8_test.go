@@ -44,58 +44,53 @@ func TestLion(t *testing.T) {
 	}
 }
 
-// Any numbers work as tables: every level gives the same bits as portable Go.
+// Every level gives the same bits as portable Go.
 func TestCodes8(t *testing.T) {
 	defer func(l isa.Level) { level = l }(level)
 	r := rand.New(rand.NewPCG(21, 22))
-	table := &Codes8{}
-	for i := range 256 {
-		table.Values[i], table.Above[i] = r.Float32()*2-1, float32(i-127)/128
-	}
-	for i := range table.First {
-		table.First[i] = uint32(r.IntN(255))
-	}
 	for _, n := range lengths() {
-		x := ordinary(r, n)
-		if n > 3 {
-			x[0], x[1], x[2], x[3] = 0, float32(math.Inf(-1)), float32(math.NaN()), 1e-30
+		x, random, codes := ordinary(r, n), make([]uint16, n), make([]uint8, n)
+		for i := range n {
+			if random[i], codes[i] = uint16(r.Uint32()), uint8(r.Uint32()); i%3 == 0 {
+				x[i] = float32(math.Pow(10, -9*r.Float64())) * (1 - 2*float32(i%2))
+			}
 		}
-		random := make([]uint16, n)
-		for i := range random {
-			random[i] = uint16(r.Uint32())
+		if n > 6 {
+			x[0], x[1], x[2], x[3], x[4], x[5], x[6] = 0, float32(math.Inf(-1)), float32(math.NaN()), 1e-30, 2, -2, float32(math.Copysign(0, -1))
 		}
-		var codes, stochastic []uint8
-		var numbers []float32
+		var want [2][]uint8
+		var numbers [3][]float32
 		for _, level = range Levels() {
-			got := make([]uint8, n)
-			Encode8(got, x, table, 0.5)
-			back, check := guarded(t, n)
-			Decode8(back, got, table, 3)
-			check()
-			drawn := make([]uint8, n)
-			EncodeStochastic8(drawn, x, random, table, 0.5)
+			got := [2][]uint8{make([]uint8, n), make([]uint8, n)}
+			EncodeSigned8(got[0], x, 0.5)
+			EncodeUnsigned8(got[1], x, random, 0.5)
+			var back [3][]float32
+			for k, decode := range []func(dst []float32){
+				func(dst []float32) { DecodeSigned8(dst, codes, 3) },
+				func(dst []float32) { DecodeUnsigned8(dst, codes, 3) },
+				func(dst []float32) { Integers8(dst, codes, 0.3, 1.0/127) },
+			} {
+				x, check := guarded(t, n)
+				decode(x)
+				check()
+				back[k] = slices.Clone(x)
+			}
 			if level == isa.Portable {
-				codes, stochastic, numbers = got, drawn, slices.Clone(back)
+				want, numbers = got, back
 			}
-			if !slices.Equal(drawn, stochastic) {
-				t.Errorf("%v, %d elements: stochastic codes %v, portable %v", level, n, drawn, stochastic)
+			for k := range got {
+				if !slices.Equal(got[k], want[k]) {
+					t.Errorf("%v, %d elements: codes %v, portable %v", level, n, got[k], want[k])
+				}
 			}
-			if !slices.Equal(got, codes) {
-				t.Errorf("%v, %d elements: codes %v, portable %v", level, n, got, codes)
+			for k := range back {
+				if i := differ(back[k], numbers[k]); i >= 0 {
+					t.Errorf("%v, %d elements: number %d of %d is %g, portable %g", level, n, i, k, back[k][i], numbers[k][i])
+				}
 			}
-			if i := differ(back, numbers); i >= 0 {
-				t.Errorf("%v, %d elements: number %d is %g, portable %g", level, n, i, back[i], numbers[i])
-			}
-			all := make([]uint8, n)
-			for i := range all {
-				all[i] = uint8(37 * i)
-			}
-			whole, check := guarded(t, n)
-			Integers8(whole, all, 0.3, 1.0/127)
-			check()
-			for i, c := range all {
-				if want := float32(float32(int8(c))*0.3) * (1.0 / 127); whole[i] != want {
-					t.Errorf("%v, %d elements: code %d is %g, want %g", level, n, c, whole[i], want)
+			for i, c := range codes {
+				if want := float32(float32(int8(c))*0.3) * (1.0 / 127); back[2][i] != want {
+					t.Errorf("%v, %d elements: code %d is %g, want %g", level, n, c, back[2][i], want)
 				}
 			}
 			if got, want := MaxMagnitude(x), maxMagnitudeGo(x); math.Float32bits(got) != math.Float32bits(want) && (got == got || want == want) {

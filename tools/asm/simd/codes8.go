@@ -1,53 +1,112 @@
 package main
 
-import "github.com/mmcloughlin/avo/reg"
-
-// Where the tables of simd.Codes8 begin, and what their buckets are.
-const (
-	codesValues, codesAbove, codesFirst = 0, 1024, 2048
-	codesLeast, codesMost               = 0x3400, 0x3f80
-	codesBuckets                        = codesMost - codesLeast + 1
+import (
+	"fmt"
+	"math"
 )
+
+// numbers8 are the numbers of 8-bit codes, as simd.numbers8 computes them.
+type numbers8 struct {
+	name     string
+	decades  int
+	zero     float64 // the entry of 0
+	greatest float64 // that of 1
+}
 
 var (
-	codeDecode8 = withScalarAndTable("dst", "codes:u8", "scale", func(a *asm, table reg.GPVirtual, scale vec, in []vec) vec {
-		return a.mul(a.gather(table, codesValues, in[0]), scale)
+	signed8   = numbers8{"signed8", 7, 0, 128}
+	unsigned8 = numbers8{"unsigned8", 8, 1, 256}
+)
+
+// powers are the powers of ten by which numbers of a decade become 1 to 10, in parts of unit,
+// by the lowest bits of the exponent of their entries.
+func (a *asm) powers(n numbers8, unit float64) []op {
+	t := make([]float32, min(a.Lookup, 16))
+	for i := range t {
+		if e := (i + 1) % 8; e < n.decades {
+			t[i] = float32(math.Pow10(n.decades-e) / unit)
+		} else {
+			t[i] = 1
+		}
+	}
+	return a.tables(fmt.Sprintf("%s_%g_of_%d", n.name, unit, len(t)), [][]float32{t})[0]
+}
+
+// number returns the numbers of entries, given half more than the entry.
+func (a *asm) number(n numbers8, powers []op, y vec) vec {
+	power := a.pick(powers, a.picker(a.shr(y, 23)))
+	mantissa := a.or(a.and(y, a.kbits(1<<23-1)), a.kbits(f32(1)))
+	v := a.div(a.sub(a.mul(mantissa, a.k(9)), a.k(8)), power)
+	v = a.keep(a.cmp(gt, y, a.kreg(n.zero+1)), v)
+	return a.blend(a.cmp(gt, y, a.kreg(n.greatest)), a.kreg(1), v)
+}
+
+// position returns where x is among the entries, one being half more than its number, and
+// where its decade begins. The powers are in parts of 9.
+func (a *asm) position(n numbers8, powers []op, x vec) (y, begin vec) {
+	log := a.add(a.mul(a.toFloat(x), a.kreg(math.Log10(2)*0x1p-23)), a.kreg(logShift8(n.decades)))
+	decade := a.subi(a.add(log, a.kreg(roundMagic)), a.kregbits(f32(roundMagic)))
+	decade = a.maxi(decade, a.zero())
+	z := a.mul(x, a.pick(powers, a.picker(a.addi(decade, a.kregbits(7)))))
+	more := a.cmp(gt, z, a.kreg(10.0/9))
+	z = a.blend(more, a.mul(z, a.kreg(0.1)), z)
+	decade = a.shl(a.next(more, decade), 23)
+	return a.addi(a.add(z, a.kreg(8.0/9)), decade), a.addi(decade, a.kregbits(f32(1)))
+}
+
+// logShift8 makes the logarithm of a number the decade of the numbers just below it.
+func logShift8(decades int) float64 { return -127*math.Log10(2) + float64(decades-1) + 0.5 - 0x1p-10 }
+
+// next returns the integers one above the given ones where m is set.
+func (a *asm) next(m mask, x vec) vec { return a.blend(m, a.addi(x, a.kregbits(1)), x) }
+
+var (
+	codeDecodeSigned8 = withNumbers(signed8, 1, "dst", "codes:u8", func(a *asm, powers []op, in []vec) vec {
+		entry := a.sub(a.toFloat(in[0]), a.kreg(127))
+		y := a.add(a.abs(entry), a.kreg(0.5))
+		v := a.xor(a.number(signed8, powers, y), a.and(entry, a.kbits(signBit)))
+		return a.mul(v, a.scalars["scale"])
 	})
-	codeEncode8 = withScalarAndTable("codes:u8", "x", "inv", func(a *asm, table reg.GPVirtual, inv vec, in []vec) vec {
-		x := a.mul(in[0], inv)
-		return a.notZero(x, a.codeOf(table, x))
+	codeDecodeUnsigned8 = withNumbers(unsigned8, 1, "dst", "codes:u8", func(a *asm, powers []op, in []vec) vec {
+		return a.mul(a.number(unsigned8, powers, a.add(a.toFloat(in[0]), a.kreg(1.5))), a.scalars["scale"])
+	})
+	codeEncodeSigned8 = withNumbers(signed8, 9, "codes:u8", "x", func(a *asm, powers []op, in []vec) vec {
+		x := a.mul(in[0], a.scalars["inv"])
+		y, begin := a.position(signed8, powers, a.abs(x))
+		entry := a.subi(a.add(a.sub(y, a.kreg(0.5)), a.kreg(roundMagic)), a.kregbits(f32(roundMagic)))
+		near := a.blend(a.cmp(gt, begin, a.kreg(1)), a.kreg(nearDecade8), a.kreg(nearZero8))
+		entry = a.blend(a.cmp(lt, a.sub(y, begin), near), a.subi(entry, a.kregbits(1)), entry)
+		entry = a.blend(a.cmp(gt, y, a.kreg(signed8.greatest-nearGreatest8)), a.kregbits(uint32(signed8.greatest)), a.maxi(entry, a.zero()))
+		minus := a.sar(x, 31)
+		code := a.addi(a.subi(a.xor(entry, minus), minus), a.kregbits(127))
+		return a.maxi(code, a.zero())
 	})
 	// Random bits are read as bfloat16: they come in the high half.
-	codeEncodeStochastic8 = withScalarAndTable("codes:u8", "x random:bf16", "inv", func(a *asm, table reg.GPVirtual, inv vec, in []vec) vec {
-		x := a.mul(in[0], inv)
-		code := a.codeOf(table, x)
-		part := a.toFloat(a.shr(in[1], 16))
-		part = a.add(a.mul(part, a.kreg(0x1p-16)), a.kreg(0x1p-17))
-		below := a.gather(table, codesValues, code)
-		width := a.sub(a.gather(table, codesAbove, code), below)
-		return a.notZero(x, a.next(ge, code, x, a.add(a.mul(width, part), below)))
+	codeEncodeUnsigned8 = withNumbers(unsigned8, 9, "codes:u8", "x random:bf16", func(a *asm, powers []op, in []vec) vec {
+		x := a.mul(in[0], a.scalars["inv"])
+		y, begin := a.position(unsigned8, powers, x)
+		sum := a.add(y, a.kreg(roundMagic-1))
+		way := a.sub(a.sub(y, a.kreg(0.5)), a.sub(sum, a.kreg(roundMagic)))
+		since := a.sub(y, begin)
+		across := a.cmp(lt, a.atMost(since, a.sub(begin, since)), a.kreg(0.5))
+		last := a.cmp(ge, y, a.kreg(unsigned8.greatest-0.5))
+		bent := a.atLeast(way, a.sub(a.mul(way, a.kreg(5)), a.kreg(2)))
+		way = a.blend(across, a.mul(bent, a.blend(last, a.kreg(2), a.kreg(1.0/3))), way)
+		part := a.add(a.mul(a.toFloat(a.shr(in[1], 16)), a.kreg(0x1p-16)), a.kreg(0x1p-17))
+		entry := a.next(a.cmp(ge, way, part), a.subi(sum, a.kregbits(f32(roundMagic))))
+		code := a.mini(a.maxi(a.subi(entry, a.kregbits(1)), a.kregbits(1)), a.kregbits(255))
+		return a.keep(a.cmpZero(gt, x), code)
 	})
 )
 
-// codeOf returns the codes of x by the tables.
-func (a *asm) codeOf(table reg.GPVirtual, x vec) vec {
-	magnitude := a.shr(a.shl(x, 1), 17)
-	bucket := a.mini(a.maxi(magnitude, a.kregbits(codesLeast)), a.kregbits(codesMost))
-	negative := a.and(a.sar(x, 31), a.kbits(codesBuckets))
-	at := a.addi(a.subi(bucket, a.kregbits(codesLeast)), negative)
-	code := a.gather(table, codesFirst, at)
-	return a.next(gt, code, x, a.gather(table, codesAbove, code))
-}
-
-// next returns the code above the given one where x compares to the limit.
-func (a *asm) next(predicate uint8, code, x, limit vec) vec {
-	return a.blend(a.cmp(predicate, x, limit), a.addi(code, a.kregbits(1)), code)
-}
-
-// notZero returns the code 1 instead of 0 where x is above 0.
-func (a *asm) notZero(x, code vec) vec {
-	return a.blend(a.cmpZero(gt, x), a.maxi(code, a.kregbits(1)), code)
-}
+// Halfway between numbers is halfway between entries, except from the last of a decade to the
+// first of the next, from 0 to the first and from the last to 1: so far from the beginning of
+// the decade, and so far from 1.
+const (
+	nearDecade8   = 0.2
+	nearZero8     = 1.75 / 9
+	nearGreatest8 = 0.25
+)
 
 // codeIntegers8 gives signed bytes as numbers, times a scale and then times a unit.
 var codeIntegers8 = each(2, "dst", "codes:u8", func(a *asm, in []vec) []vec {
@@ -55,10 +114,10 @@ var codeIntegers8 = each(2, "dst", "codes:u8", func(a *asm, in []vec) []vec {
 	return []vec{a.mul(a.mul(x, a.scalars["scale"]), a.scalars["unit"])}
 })
 
-// withScalarAndTable emits the loop of a kernel that has the tables t and a scalar.
-func withScalarAndTable(out, in, scalar string, body func(a *asm, table reg.GPVirtual, scalar vec, in []vec) vec) func(*asm) {
+// withNumbers emits the loop of a kernel that computes the numbers of codes.
+func withNumbers(n numbers8, unit float64, out, in string, body func(a *asm, powers []op, in []vec) vec) func(*asm) {
 	return func(a *asm) {
-		table := a.load64("t")
-		each(2, out, in, func(a *asm, regs []vec) []vec { return []vec{body(a, table, a.scalars[scalar], regs)} })(a)
+		powers := a.powers(n, unit)
+		each(1, out, in, func(a *asm, regs []vec) []vec { return []vec{body(a, powers, regs)} })(a)
 	}
 }

@@ -59,6 +59,9 @@ func assembly(p sets.Port, kernels []kernel) ([]byte, error) {
 // emit adds the kernel's function for one instruction set to the file.
 func (k kernel) emit(f *file, s sets.Set) {
 	a := newAsm(f, s)
+	if k.constants > 0 {
+		a.Constants = min(a.Constants, k.constants)
+	}
 	if a.Constants > 0 {
 		// A rehearsal finds the constants to keep in registers.
 		rehearsal := newAsm(newFile(), s)

@@ -16,6 +16,10 @@ type kernel struct {
 	// the slices cut at n.
 	step        string
 	whole, rest string
+
+	// constants, if not 0, is how many constants are held in registers at most, where the
+	// body needs many.
+	constants int
 }
 
 // The steps.
@@ -152,9 +156,10 @@ var groups = []struct {
 		{name: "lion", args: "w, g, m []float32, s *[8]float32", code: codeLion},
 	}},
 	{"codes8", []kernel{
-		{name: "decode8", args: "dst []float32, codes []uint8, t *[6402]uint32, scale float32", code: codeDecode8, step: narrow},
-		{name: "encode8", args: "codes []uint8, x []float32, t *[6402]uint32, inv float32", code: codeEncode8, step: narrow},
-		{name: "encodeStochastic8", args: "codes []uint8, x []float32, random []uint16, t *[6402]uint32, inv float32", code: codeEncodeStochastic8, step: narrow},
+		{name: "decodeSigned8", args: "dst []float32, codes []uint8, scale float32", code: codeDecodeSigned8, step: narrow},
+		{name: "decodeUnsigned8", args: "dst []float32, codes []uint8, scale float32", code: codeDecodeUnsigned8, step: narrow},
+		{name: "encodeSigned8", args: "codes []uint8, x []float32, inv float32", code: codeEncodeSigned8, step: narrow, constants: 13},
+		{name: "encodeUnsigned8", args: "codes []uint8, x []float32, random []uint16, inv float32", code: codeEncodeUnsigned8, step: narrow, constants: 13},
 		{name: "integers8", args: "dst []float32, codes []uint8, scale float32, unit float32", code: codeIntegers8, step: narrow},
 	}},
 	{"convert", []kernel{

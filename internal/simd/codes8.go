@@ -7,7 +7,7 @@ import "math"
 // order: 2^e of each power of ten, in the middle of as many equal parts of it, and 1. So the
 // entry q = 2^e + k is (1 + 9 (k + 1/2) / 2^e) / 10^(decades-e): half more than q has the
 // exponent e and the mantissa 1 + (k + 1/2) / 2^e. Computing that is several times faster
-// than reading a table of 256 with every lane, and exact but for the division.
+// than gathering from a table of 256, and rounded once.
 type numbers8 struct {
 	decades        int32
 	zero, greatest int32      // the entries of 0 and 1
@@ -51,7 +51,8 @@ func (n *numbers8) at(q int32) float32 {
 const toInteger8 = 0x1.8p23
 
 // position returns where x is among the entries, one being half more than its number, and
-// where its decade begins. x is from 0 to 1; anything else gives something.
+// where its decade begins. x is from 0 to 1: of anything else the result means nothing, but
+// has the same bits everywhere.
 func (n *numbers8) position(x float32) (y, begin float32) {
 	// The bits of a float32 are about its logarithm: this is its decade or the one before.
 	log := float32(float32(int32(math.Float32bits(x)))*float32(math.Log10(2)*0x1p-23)) + n.logShift

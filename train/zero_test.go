@@ -184,6 +184,9 @@ func TestSharedOptimizerHasTheSameBits(t *testing.T) {
 	cpu := backend.CPU(1)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && c.o.Rule != engine.AdamW {
+				t.Skip("ranks meet as with AdamW")
+			}
 			c.updates = 5
 			w, m := trainWide(t, cpu, t.TempDir(), 1, c)
 			c.share = true

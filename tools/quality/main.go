@@ -4,6 +4,7 @@
 //	go run ./tools/quality                                 everything that is not done yet
 //	go run ./tools/quality --short                         one seed, the processor's best instructions
 //	go run ./tools/quality --systems dynamo --precisions bf16 --seeds 1
+//	go run ./tools/quality --widths 0.5,1,2,4 --precisions bf16
 //	go run ./tools/quality --report --doc docs/quality.md  only what is in the results file
 //
 // Each run is a cell: a system, a seed, a precision and a set of instructions. The
@@ -38,6 +39,8 @@ type options struct {
 	Precisions []string      `help:"Formats of products." default:"fp32,bf16,fp16"`
 	ISAs       []string      `name:"isas" help:"Sets of instructions (default: avx512 and avx2, as far as this processor has them)."`
 	Formats    bool          `help:"Compare formats of weights and optimizers instead: all of the table in tools/quality/table.go, for refocused and moderation."`
+	Widths     []float64     `help:"Begin training at these multiples of the quickstarts' widths instead, and compare the losses: 0.5,1,2,4. The first of --precisions is used." placeholder:"X,..."`
+	Updates    int           `help:"How many updates --widths makes." default:"100"`
 	Short      bool          `help:"One seed and the best set of instructions."`
 	Parallel   int           `help:"Runs at a time." default:"1"`
 	Threads    int           `help:"Threads of each run (default: the processor's, divided by --parallel)."`
@@ -66,6 +69,9 @@ func main() {
 func (o *options) run(ctx context.Context) (err error) {
 	if err := o.defaults(); err != nil {
 		return err
+	}
+	if len(o.Widths) > 0 {
+		return o.trainWidths(ctx)
 	}
 	all, err := readResults(o.Results)
 	if err != nil {
@@ -136,6 +142,14 @@ func (o *options) defaults() error {
 	}
 	if o.Short {
 		o.Seeds, o.ISAs = o.Seeds[:min(1, len(o.Seeds))], o.ISAs[:1]
+	}
+	for _, x := range o.Widths {
+		if x < 0.25 || x > 64 {
+			return fmt.Errorf("--widths %g: want 0.25 to 64", x)
+		}
+	}
+	if o.Updates < 1 {
+		return fmt.Errorf("--updates %d: want at least 1", o.Updates)
 	}
 	if o.Parallel < 1 {
 		return fmt.Errorf("--parallel %d: want at least 1", o.Parallel)

@@ -67,6 +67,35 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// Every quickstart has a width, and once is what it is shipped with.
+func TestWidths(t *testing.T) {
+	of := map[string]bool{}
+	for _, w := range widths {
+		of[w.system] = true
+		load := func(set map[string]string) string {
+			var overrides []config.Override
+			for key, text := range set {
+				overrides = append(overrides, config.Override{Key: key, Text: text})
+			}
+			r, err := config.Load(config.Sources{Systems: session.Configs(), Presets: configs.FS, Preset: presetOf(w.system), Overrides: overrides})
+			if err != nil {
+				t.Fatalf("%s: %v", w.system, err)
+			}
+			return r.Hash()
+		}
+		for _, x := range []float64{0.5, 1, 2, 4} {
+			if same := load(w.times(x)) == load(nil); same != (x == 1) {
+				t.Errorf("%s, %g times as wide, is as shipped: %v", w.system, x, same)
+			}
+		}
+	}
+	for _, s := range systems() {
+		if !of[s] {
+			t.Errorf("%s has no width", s)
+		}
+	}
+}
+
 // kept is a results file in memory.
 func kept(runs ...result) *results {
 	r := &results{}

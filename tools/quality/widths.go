@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/snug-ml/snug/tools/bits"
+	"github.com/snug-ml/snug/train"
+)
+
+// A width is what grows with the width of a quickstart: settings with their values in it.
+type width struct {
+	system   string
+	settings map[string][]int
+	args     []string // further arguments
+	part     string   // the folder of the run that trains; empty: the run itself
+}
+
+// widths are those of all quickstarts; heads keep their size.
+var widths = []width{
+	{system: "refocused", settings: map[string][]int{"model.d_model": {256}, "model.d_ff": {1024}, "model.n_heads": {4}}},
+	{system: "moderation", settings: map[string][]int{"model.d_model": {128}, "model.d_ff": {512}, "model.n_heads": {4}}},
+	{system: "agiformer", settings: map[string][]int{"model.d_model": {128}, "model.d_ff": {384}, "model.n_heads": {4}, "model.d_relation": {32}}},
+	{system: "cloudbase", settings: map[string][]int{"model.channels": {8, 16, 32}}},
+	{system: "dynamo", settings: map[string][]int{"model.d_model": {128}, "model.d_ff": {512}, "model.n_heads": {4}}, args: []string{"--phase", "0"}, part: "phase0-encoder"},
+}
+
+// times are the settings of a quickstart that is so many times as wide.
+func (w *width) times(x float64) map[string]string {
+	set := map[string]string{}
+	for key, values := range w.settings {
+		var list []string
+		for _, v := range values {
+			list = append(list, strconv.Itoa(int(math.Round(x*float64(v)))))
+		}
+		set[key] = strings.Join(list, ",")
+		if len(list) > 1 {
+			set[key] = "[" + set[key] + "]"
+		}
+	}
+	return set
+}
+
+// tolerated is how much larger the loss of a wider model may be, of the quickstart's.
+const tolerated = 0.03
+
+// trainWidths begins the training of quickstarts at several widths, with all else as shipped, and compares the
+// losses of the last tenth of the updates. It fails if a wider model has not learned as much as the quickstart.
+func (o *options) trainWidths(ctx context.Context) (err error) {
+	work := o.Work
+	if work == "" {
+		if work, err = os.MkdirTemp("", "snug-widths-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	}
+	binary := filepath.Join(work, "snug")
+	if err := build(ctx, binary); err != nil {
+		return err
+	}
+	fmt.Printf("| loss of updates %d to %d |", o.Updates-o.Updates/10+1, o.Updates)
+	for _, x := range o.Widths {
+		fmt.Printf(" %g times as wide |", x)
+	}
+	fmt.Printf("\n|---|%s\n", strings.Repeat("--:|", len(o.Widths)))
+	var bad []error
+	for _, w := range widths {
+		if !slices.Contains(o.Systems, w.system) {
+			continue
+		}
+		losses := map[float64]float64{}
+		fmt.Printf("| %s |", w.system)
+		for _, x := range o.Widths {
+			loss, err := o.trainWidth(ctx, binary, work, w, x)
+			if err != nil {
+				return err
+			}
+			losses[x] = loss
+			fmt.Printf(" %.3f |", loss)
+		}
+		fmt.Println()
+		for _, x := range o.Widths {
+			if base, ok := losses[1]; ok && x > 1 && !(losses[x] <= base*(1+tolerated)) {
+				bad = append(bad, fmt.Errorf("%s, %g times as wide, has a loss of %.4g after %d updates, as shipped %.4g", w.system, x, losses[x], o.Updates, base))
+			}
+		}
+	}
+	return errors.Join(bad...)
+}
+
+func (o *options) trainWidth(ctx context.Context, binary, work string, w width, x float64) (loss float64, err error) {
+	dir := filepath.Join(work, fmt.Sprintf("width-%s-%g", w.system, x))
+	if !o.Keep {
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	set := w.times(x)
+	set["training.log_steps"], set["training.mixed_precision"] = "1", o.Precisions[0]
+	set["hardware.threads"], set["data.cache_dir"] = strconv.Itoa(o.Threads), filepath.Join(work, "data-"+w.system)
+	args := append([]string{"train", presetOf(w.system), "--out", dir, "--until", strconv.Itoa(o.Updates)}, w.args...)
+	out, err := exec.CommandContext(ctx, binary, append(args, bits.Flags(set)...)...).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == exitStopped) {
+		return 0, fmt.Errorf("%s, %g times as wide: %w: %s", w.system, x, err, tail(string(out)))
+	}
+	h, err := train.ReadHistory(filepath.Join(dir, w.part))
+	if err != nil {
+		return 0, err
+	}
+	n := max(1, o.Updates/10)
+	if len(h.Loss) < o.Updates {
+		return 0, fmt.Errorf("%s, %g times as wide: %d losses were logged, want %d", w.system, x, len(h.Loss), o.Updates)
+	}
+	for _, l := range h.Loss[o.Updates-n : o.Updates] {
+		loss += l / float64(n)
+	}
+	return loss, nil
+}
+
+// exitStopped is the exit code of a run that was stopped by --until.
+const exitStopped = 4

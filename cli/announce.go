@@ -37,7 +37,11 @@ func (a *app) announce(r session.Planned) {
 		size.Count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, size.Of(t.MaxSteps, "update"), s.Recompute)
 	a.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
 	_, rates := r.Schedule().Preview(40)
-	a.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
+	a.printf("learning rate: %s  peak %.3g, last %.3g", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
+	if rate := r.LearningRate(); rate != t.LearningRate {
+		a.printf(" (%.3g is for a width of %d)", t.LearningRate, t.LearningRateWidth)
+	}
+	a.printf("\n")
 	a.printf("speed %s: %s %s/s; an update takes %s s: %.3g GFLOP in matmuls; %s\n",
 		cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit, size.Count(rep.Time.Update), rep.Time.Model/1e9, rep.Speed.Source)
 }

@@ -334,7 +334,7 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	clock := pace{began: time.Now(), updates: updates, limit: b.how.Limit}
 	job := &train.Job{
 		Runner: x, Loader: data.Loader, Updates: updates, Seed: b.Config.Training.Seed,
-		Schedule: &train.Schedule{Kind: train.Constant, Peak: b.Config.Training.LearningRate, Total: updates},
+		Schedule: &train.Schedule{Kind: train.Constant, Peak: b.LearningRate(), Total: updates},
 		OnEvent: func(e train.Event) {
 			if st, ok := e.(train.Step); ok {
 				row.Losses = append(row.Losses, st.Loss)

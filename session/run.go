@@ -289,7 +289,7 @@ func (r *run) metadata() checkpoint.Metadata {
 		Machine: map[string]any{"device": r.Computer(), "precision": r.Precision, "threads": r.Threads, "kernels": r.runner.Arithmetic()},
 		Training: map[string]any{
 			"micro_batch": r.Model.Shape.MicroBatch, "accumulation": r.Model.Shape.Accumulation,
-			"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
+			"schedule": cfg.LRScheduler, "learning_rate": r.LearningRate(),
 		},
 	}
 }

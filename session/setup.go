@@ -175,7 +175,22 @@ func resolveAs(ctx context.Context, cfg *config.Config, local Local, elsewhere b
 	if kind := cfg.Training.LRScheduler; err == nil && kind == string(train.Noam) && s.Model.Width == 0 {
 		err = usage("training.lr_scheduler: noam scales the rate by the width of the model, and a model of %s has no one width: want constant, linear, cosine or plateau", cfg.System)
 	}
+	if cfg.Training.LearningRateWidth > 0 && err == nil && s.rateWidth() == 0 {
+		err = usage("training.learning_rate_width: a model of %s has no one width to scale the rate by: want 0", cfg.System)
+	}
 	return s, err
+}
+
+// rateWidth is the width by which the learning rate is scaled; 0: there is none.
+func (s *Setup) rateWidth() int { return cmp.Or(s.Model.RateWidth, s.Model.Width) }
+
+// LearningRate is the highest rate of the schedule, at the model's width.
+func (s *Setup) LearningRate() float64 {
+	t := &s.Config.Training
+	if w := s.rateWidth(); t.LearningRateWidth > 0 && w != t.LearningRateWidth {
+		return t.LearningRate * float64(t.LearningRateWidth) / float64(w)
+	}
+	return t.LearningRate
 }
 
 // resolve decides what the configuration leaves open. With elsewhere set, a precision that this machine lacks
@@ -291,7 +306,7 @@ func (s *Setup) Software() []string {
 func (s *Setup) Schedule() *train.Schedule {
 	t := &s.Config.Training
 	return &train.Schedule{
-		Kind: train.ScheduleKind(t.LRScheduler), Peak: t.LearningRate, Warmup: int64(t.WarmupSteps), Total: int64(t.MaxSteps),
+		Kind: train.ScheduleKind(t.LRScheduler), Peak: s.LearningRate(), Warmup: int64(t.WarmupSteps), Total: int64(t.MaxSteps),
 		Floor: t.MinLRRatio, Factor: t.Plateau.Factor, Patience: t.Plateau.Patience, Threshold: 1e-4,
 		Width: s.Model.Width,
 	}

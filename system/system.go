@@ -148,6 +148,8 @@ type Model struct {
 	// Width is the width of the residual stream, which scales the noam schedule; 0 if the model has no single
 	// width.
 	Width int
+	// RateWidth is the width that training.learning_rate_width is divided by; 0: Width.
+	RateWidth int
 	// AllReached is the update by which every parameter has had a gradient, if that is not the first.
 	AllReached int64
 	// Summary describes the model, for users and for checkpoints.

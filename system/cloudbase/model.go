@@ -331,7 +331,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	return &system.Model{
 		LeastRows: least, Least: lora.LeastFrozen((&net{Model: m}).least(masked)), AllReached: lora.AllReached(),
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, EvalBatch: t.EvalBatchSize},
-		Unit:  "windows", UnitsPerRow: 1,
+		Unit:  "windows", UnitsPerRow: 1, RateWidth: m.Channels[len(m.Channels)-1],
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = true

@@ -289,6 +289,9 @@ func unused(c *config.Config, r *config.Report) {
 // ofStage sets the settings of the common training section that the phases determine.
 func ofStage(c *config.Config, r *config.Report) {
 	p := config.Of[Phases](c)
+	if c.Training.LearningRateWidth > 0 {
+		r.Error("training.learning_rate_width", "phase 0 has its own, and the other phases train adapters and a router: set phases.encoder_width")
+	}
 	steps, lr, warmup, from := p.JointSteps, p.JointLR, c.Training.WarmupSteps, "joint"
 	switch s := p.Stage; {
 	case s == "":

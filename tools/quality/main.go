@@ -40,7 +40,6 @@ type options struct {
 	ISAs       []string      `name:"isas" help:"Sets of instructions (default: avx512 and avx2, as far as this processor has them)."`
 	Formats    bool          `help:"Compare formats of weights and optimizers instead: all of the table in tools/quality/table.go, for refocused and moderation."`
 	Widths     []float64     `help:"Begin training at these multiples of the quickstarts' widths instead, and compare the losses: 0.5,1,2,4. The first of --precisions is used." placeholder:"X,..."`
-	Updates    int           `help:"How many updates --widths makes." default:"100"`
 	Short      bool          `help:"One seed and the best set of instructions."`
 	Parallel   int           `help:"Runs at a time." default:"1"`
 	Threads    int           `help:"Threads of each run (default: the processor's, divided by --parallel)."`
@@ -147,9 +146,6 @@ func (o *options) defaults() error {
 		if x < 0.25 || x > 64 {
 			return fmt.Errorf("--widths %g: want 0.25 to 64", x)
 		}
-	}
-	if o.Updates < 1 {
-		return fmt.Errorf("--updates %d: want at least 1", o.Updates)
 	}
 	if o.Parallel < 1 {
 		return fmt.Errorf("--parallel %d: want at least 1", o.Parallel)

@@ -153,7 +153,7 @@ func encodeUnsigned8Go(codes []uint8, x []float32, random []uint16, inv float32)
 		v *= inv
 		y, begin := unsigned8.position(v)
 		sum := y + (toInteger8 - 1)
-		way := y - 0.5 - (sum - toInteger8) // from the entry below to the one above
+		way := y - 0.5 - (sum - toInteger8)                    // from the entry below to the one above
 		if since := y - begin; min(since, begin-since) < 0.5 { // to the next decade, where as much is five times as far
 			bent := max(way, float32(way*5)-2)
 			if way = bent * (1.0 / 3); y >= float32(unsigned8.greatest)-0.5 { // to 1, half as far as an entry would be

@@ -140,8 +140,8 @@ const MomentBlock = 256
 // multiplied by it. First moments are rounded to nearest, second moments stochastically:
 // in an update most of them change by less than half the distance to the next number, and
 // rounded to nearest would not change at all. Their random bits are those of [Rounding]
-// with [SecondMoments] added to t. A second moment above 0 is never rounded to 0, which would make
-// the next step as large as Eps allows.
+// with [SecondMoments] added to t. A second moment above 0 is never rounded to 0, which
+// would make the next step as large as Eps allows.
 //
 // Its states are m and v (U8, of the shape of w), and their scales (F32, one for each
 // block); its scalars lr, gscale, t (1 at the first step) and ok.

@@ -29,8 +29,8 @@ func adamW(op graph.AdamW, in []tensor) [][]float64 {
 	return res
 }
 
-// momentBits are the random bits of a second moment; with half of all bits' range it would
-// be rounded to nearest, as the authors do.
+// momentBits are the random bits of a second moment. In the middle of their range it is
+// rounded to nearest, as bitsandbytes does; a test sets them so.
 var momentBits = randomBits
 
 // adamW8bit: operands w, g, m, v, their scales, lr, gscale, t, ok. As in the kernels,

@@ -191,22 +191,33 @@ func (o *options) cells(all *results) (out []cell) {
 	return out
 }
 
-// train runs the cells that are not done.
-func (o *options) train(ctx context.Context, all *results) (err error) {
-	work := o.Work
+// prepare makes the folder of the runs and builds snug in it.
+func (o *options) prepare(ctx context.Context) (work, binary string, remove func() error, err error) {
+	work, remove = o.Work, func() error { return nil }
 	if work == "" {
 		if work, err = os.MkdirTemp("", "snug-quality-"); err != nil {
-			return err
+			return "", "", nil, err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+		remove = func() error { return os.RemoveAll(work) }
 	}
-	if err := os.MkdirAll(work, 0o777); err != nil {
+	binary = filepath.Join(work, "snug")
+	if err = os.MkdirAll(work, 0o777); err == nil {
+		err = build(ctx, binary)
+	}
+	if err != nil {
+		return "", "", nil, errors.Join(err, remove())
+	}
+	return work, binary, remove, nil
+}
+
+// train runs the cells that are not done.
+func (o *options) train(ctx context.Context, all *results) (err error) {
+	work, binary, remove, err := o.prepare(ctx)
+	if err != nil {
 		return err
 	}
-	s := &scheduler{options: o, results: all, work: work, binary: filepath.Join(work, "snug")}
-	if err := build(ctx, s.binary); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, remove()) }()
+	s := &scheduler{options: o, results: all, work: work, binary: binary}
 	if err := s.try(ctx); err != nil {
 		return err
 	}

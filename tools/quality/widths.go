@@ -70,17 +70,11 @@ const collapsed = 1.5
 // trainWidths begins the training of quickstarts at several widths, with all else as shipped, and compares the
 // losses of the last tenth of the updates. It fails if a wider model has not learned what the quickstart has.
 func (o *options) trainWidths(ctx context.Context) (err error) {
-	work := o.Work
-	if work == "" {
-		if work, err = os.MkdirTemp("", "snug-widths-"); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	}
-	binary := filepath.Join(work, "snug")
-	if err := build(ctx, binary); err != nil {
+	work, binary, remove, err := o.prepare(ctx)
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, remove()) }()
 	fmt.Print("| system | |")
 	for _, x := range o.Widths {
 		fmt.Printf(" %g times as wide |", x)

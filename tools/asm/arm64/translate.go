@@ -461,20 +461,6 @@ func (t *translator) moved(i *ir.Instruction) bool {
 		t.v("FCVTN", number(o[2]), number(o[1]))
 	case "VMASKMOVPS":
 		t.masked(o)
-	case "VGATHERDPS": // mask, memory, d
-		m, d := o[1].(operand.Mem), number(o[2])
-		index := number(m.Index)
-		t.goes("ADD $%d, R%d, R%d", m.Disp, number(m.Base), tmp)
-		for lane := range 4 {
-			t.v("UMOVS", tmp+1, index, lane)
-			t.goes("ADD R%d<<2, R%d, R%d", tmp+1, tmp, tmp+1)
-			if lane == 0 {
-				t.goes("FMOVS (R%d), F%d", tmp+1, scratch) // the whole register: nothing of what was in it is waited for
-				continue
-			}
-			t.goes("VLD1 (R%d), V%d.S[%d]", tmp+1, scratch, lane)
-		}
-		t.move(d, scratch)
 	default:
 		return false
 	}

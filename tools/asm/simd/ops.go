@@ -416,20 +416,6 @@ func (a *asm) pick(table []op, picker vec) vec {
 	return c
 }
 
-// gather reads the 32-bit words of a table that are at the given indices.
-func (a *asm) gather(table reg.GPVirtual, offset int, index vec) vec {
-	d := a.vec()
-	m := operand.Mem{Base: table, Disp: offset, Index: index, Scale: 4}
-	every := a.cmp(eq, a.zero(), a.zero())
-	a.VXORPS(d, d, d) // what was in d does not matter, and is not waited for
-	if a.Opmask {
-		a.VGATHERDPS(m, every, d)
-	} else {
-		a.VGATHERDPS(every, m, d) // which clears the mask
-	}
-	return d
-}
-
 // upper returns the upper halves of lanes as store takes them for a stream of bf16: in the
 // lower halves, or packed. After lower, the first part of it, lanes can still be masked.
 func (a *asm) upper(x vec) vec { return a.pack(a.lower(x)) }

@@ -55,7 +55,7 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 				codebook.Unsigned.Decode(moments[1], codes[1].u8()[from:to], scales[1].f32()[b])
 				w.each(from, to, worker, func(x, g []float32, _, _ int) { simd.AdamW(x, g, moments[0], moments[1], coef) })
 				random := unsafe.Slice((*uint32)(unsafe.Pointer(&mem[randomAt])), block/2)
-				simd.Philox(random, op.Round.Seed, (uint64(uint32(t.scalar()))|graph.SecondMoments)<<32|uint64(op.Round.Stream), uint64(op.Round.First+int64(from))/2)
+				simd.Philox(random, op.Round.Seed, philoxStream(op.Round.Stream, uint32(t.scalar())|graph.SecondMoments), uint64(op.Round.First+int64(from))/2)
 				halves := unsafe.Slice((*uint16)(unsafe.Pointer(&random[0])), to-from)
 				scales[0].f32()[b] = codebook.Signed.Encode(codes[0].u8()[from:to], moments[0])
 				scales[1].f32()[b] = codebook.Unsigned.Encode(codes[1].u8()[from:to], moments[1], halves)
@@ -136,7 +136,7 @@ func (c *compiler) assign(n *graph.Node, op graph.Assign) ([]phase, error) {
 			}
 			if random {
 				words := unsafe.Slice((*uint32)(unsafe.Pointer(&code.worker(w)[2*tile*4])), tile/2)
-				simd.StochasticBF16(s.u16()[a:a+m], x, words, op.Round.Seed, uint64(uint32(run.i32()[0]))<<32|uint64(op.Round.Stream), uint64(a))
+				simd.StochasticBF16(s.u16()[a:a+m], x, words, op.Round.Seed, randomStream(op.Round.Stream, run), uint64(a))
 				continue
 			}
 			dst.store(x, a)

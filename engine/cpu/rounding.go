@@ -97,7 +97,7 @@ func (w *trained) each(from, to, worker int, step func(x, g []float32, from, to 
 		if w.round.Mode == graph.Stochastic {
 			step(x, g, a, b)
 			words := unsafe.Slice((*uint32)(unsafe.Pointer(&mem[w.scratch+stepTile*4])), stepTile)
-			simd.StochasticBF16(stored, x, words, w.round.Seed, uint64(uint32(w.t.scalar()))<<32|uint64(w.round.Stream), uint64(w.round.First+int64(a)))
+			simd.StochasticBF16(stored, x, words, w.round.Seed, philoxStream(w.round.Stream, uint32(w.t.scalar())), uint64(w.round.First+int64(a)))
 			continue
 		}
 		rest := w.rest.u16()[a:b]

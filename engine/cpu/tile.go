@@ -558,8 +558,12 @@ func (d *dropout) mask(reg []float32, flat int) {
 // randomStream is the Philox stream of random operation number stream in the
 // run that counter numbers; see [graph.Dropout].
 func randomStream(stream uint32, counter ref) uint64 {
-	return uint64(stream) | uint64(uint32(counter.i32()[0]))<<32
+	return philoxStream(stream, uint32(counter.i32()[0]))
 }
+
+// philoxStream is what selects the random numbers of a stream in the run, or in the update,
+// of that number.
+func philoxStream(stream, run uint32) uint64 { return uint64(run)<<32 | uint64(stream) }
 
 func (p *program) operand(i int) *operand {
 	if i < len(p.in) {

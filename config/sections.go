@@ -14,7 +14,7 @@ type Training struct {
 	GradientAccumulationSteps int     `key:"gradient_accumulation_steps" min:"1" of:"micro-steps" help:"micro-batches per update"`
 	MaxSteps                  int     `key:"max_steps" min:"1" of:"updates" help:"updates in all"`
 	LearningRate              float64 `key:"learning_rate" above:"0" help:"the highest learning rate of the schedule"`
-	LearningRateWidth         int     `key:"learning_rate_width" min:"0" of:"width" help:"width of the model that learning_rate is meant for: another takes learning_rate*learning_rate_width/width, because an Adam update changes a layer's output in proportion to its width; 0: learning_rate as it is"`
+	LearningRateWidth         int     `key:"learning_rate_width" min:"0" of:"width" help:"model width that learning_rate is meant for: a model of another width trains at learning_rate*learning_rate_width/width, because an Adam update changes a layer's output in proportion to its width; 0: learning_rate as it is"`
 	MinLRRatio                float64 `key:"min_lr_ratio" min:"0" max:"1" help:"final rate of linear and cosine, as a share of learning_rate"`
 	LRScheduler               string  `key:"lr_scheduler" enum:"constant,linear,cosine,noam,plateau" help:"shape of the schedule after warm-up"`
 	WarmupSteps               int     `key:"warmup_steps" min:"0" of:"updates" help:"updates over which the learning rate rises from 0"`

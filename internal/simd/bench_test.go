@@ -100,6 +100,10 @@ var timings = []timed{
 		rows(f, 64, func(i, j int) { RotaryRow(f.a[i:j], f.b[i:j], f.c[:32], f.d[:32], 32, false) })
 	}},
 	{"AdamW", 16, 12, 0, func(f *buffers) { AdamW(f.a, f.b, f.c, f.d, benchCoef) }},
+	{"DecodeSigned8", 1, 4, 4, func(f *buffers) { DecodeSigned8(f.a, f.bytes, 1) }},
+	{"DecodeUnsigned8", 1, 4, 4, func(f *buffers) { DecodeUnsigned8(f.a, f.bytes, 1) }},
+	{"EncodeSigned8", 4, 1, 1, func(f *buffers) { EncodeSigned8(f.bytes, f.b, 0.25) }},
+	{"EncodeUnsigned8", 6, 1, 1, func(f *buffers) { EncodeUnsigned8(f.bytes, f.b, f.h, 0.25) }},
 	{"BF16ToF32", 2, 4, 4, func(f *buffers) { BF16ToF32(f.a, f.h) }},
 	{"F32ToBF16", 4, 2, 2, func(f *buffers) { F32ToBF16(f.h, f.a) }},
 	{"F16ToF32", 2, 4, 4, func(f *buffers) { F16ToF32(f.a, f.h) }},

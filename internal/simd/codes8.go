@@ -4,14 +4,14 @@ import "math"
 
 // numbers8 are the 256 numbers that 8-bit codes stand for, the dynamic data type of Dettmers
 // (2016, arXiv:1511.04561) as bitsandbytes defines it. Those above 0 are entries in ascending
-// order: 2^e of each power of ten, in the middle of as many equal parts of it, and 1. So the
-// entry q = 2^e + k is (1 + 9 (k + 1/2) / 2^e) / 10^(decades-e): half more than q has the
-// exponent e and the mantissa 1 + (k + 1/2) / 2^e. Computing that is several times faster
-// than gathering from a table of 256, and rounded once.
+// order: decade e has 2^e of them, the midpoints of as many equal parts of it, and the last is
+// 1. So the entry q = 2^e + k is (1 + 9 (k + 1/2) / 2^e) / 10^(decades-e), and q + 1/2 has
+// the exponent e and the mantissa 1 + (k + 1/2) / 2^e. Computing that is several times faster
+// than gathering from a table of 256, and is rounded once.
 type numbers8 struct {
 	decades        int32
 	zero, greatest int32      // the entries of 0 and 1
-	powers, ninths [8]float32 // 10^(decades-e), and a ninth of it, by the lowest bits of the exponent
+	powers, ninths [8]float32 // 10^(decades-e), and a ninth of it, indexed by the lowest bits of the exponent
 	logShift       float32
 }
 
@@ -50,9 +50,9 @@ func (n *numbers8) at(q int32) float32 {
 // toInteger8, added, leaves an integer in the lowest bits.
 const toInteger8 = 0x1.8p23
 
-// position returns where x is among the entries, one being half more than its number, and
-// where its decade begins. x is from 0 to 1: of anything else the result means nothing, but
-// has the same bits everywhere.
+// position returns where x lies among the entries, on a scale on which an entry lies at its
+// index plus one half, and where its decade begins. x is from 0 to 1: for anything else the
+// result is meaningless, but has the same bits at every level.
 func (n *numbers8) position(x float32) (y, begin float32) {
 	// The bits of a float32 are about its logarithm: this is its decade or the one before.
 	log := float32(float32(int32(math.Float32bits(x)))*float32(math.Log10(2)*0x1p-23)) + n.logShift
@@ -79,8 +79,8 @@ func DecodeUnsigned8(dst []float32, codes []uint8, scale float32) {
 	decodeUnsigned8(dst, codes, scale)
 }
 
-// EncodeSigned8 writes the codes of the numbers nearest to x[i] * inv, within a thousandth of
-// their distance.
+// EncodeSigned8 writes the codes of the numbers nearest to x[i] * inv. Within a thousandth of
+// their distance of the midpoint of two, it may be either.
 func EncodeSigned8(codes []uint8, x []float32, inv float32) {
 	same(len(codes), len(x), len(x))
 	encodeSigned8(codes, x, inv)
@@ -88,8 +88,8 @@ func EncodeSigned8(codes []uint8, x []float32, inv float32) {
 
 // EncodeUnsigned8 writes the codes of the numbers above and below x[i] * inv, which is not
 // negative, with probabilities given by their distances: the one above if x[i] * inv is at
-// least the part (random[i] + 1/2) / 65536 of the way from one to the other, within a
-// thousandth of it. Numbers above 0 get no code below 1.
+// least the fraction (random[i] + 1/2) / 65536 of the way from one to the other, to within a
+// thousandth. Numbers above 0 get no code below 1.
 func EncodeUnsigned8(codes []uint8, x []float32, random []uint16, inv float32) {
 	same(len(codes), len(x), len(random))
 	encodeUnsigned8(codes, x, random, inv)
@@ -129,8 +129,8 @@ func encodeSigned8Go(codes []uint8, x []float32, inv float32) {
 		v *= inv
 		y, begin := signed8.position(math.Float32frombits(math.Float32bits(v) &^ (1 << 31)))
 		q := int32(math.Float32bits(y-0.5+toInteger8) - math.Float32bits(toInteger8))
-		// Halfway between numbers is halfway between entries, except from the last of a
-		// decade to the first of the next, from 0 to the first and from the last to 1.
+		// The midpoint of two neighboring numbers lies halfway between their entries, except
+		// from one decade to the next, from 0 to the first number and from the last to 1.
 		near := float32(0.2)
 		if begin <= 1 {
 			near = 1.75 / 9
@@ -154,7 +154,7 @@ func encodeUnsigned8Go(codes []uint8, x []float32, random []uint16, inv float32)
 		y, begin := unsigned8.position(v)
 		sum := y + (toInteger8 - 1)
 		way := y - 0.5 - (sum - toInteger8)                    // from the entry below to the one above
-		if since := y - begin; min(since, begin-since) < 0.5 { // to the next decade, where as much is five times as far
+		if since := y - begin; min(since, begin-since) < 0.5 { // to the next decade, whose numbers are five times as far apart
 			bent := max(way, float32(way*5)-2)
 			if way = bent * (1.0 / 3); y >= float32(unsigned8.greatest)-0.5 { // to 1, half as far as an entry would be
 				way = bent * 2

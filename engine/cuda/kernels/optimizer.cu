@@ -250,7 +250,8 @@ DEV u32 stochastic_code(const Book &b, float x, u32 random) {
   return x > 0.0f && code == 0 ? 1 : code;
 }
 
-// Up to eight elements, and zeros for those from left on.
+// Up to eight elements, and zeros for those from left on. With these for adamw's four, ptxas
+// spills registers there.
 template <class T> DEV void get8(float (&x)[8], const T *from, int left) {
   if (left >= 8) load(x, from);
   else UNROLL for (int k = 0; k < 8; k++) x[k] = k < left ? to_f32(from[k]) : 0.0f;

@@ -18,8 +18,8 @@ var (
 	unsigned8 = numbers8{"unsigned8", 8, 1, 256}
 )
 
-// powers are the powers of ten by which numbers of a decade become 1 to 10, in parts of unit,
-// by the lowest bits of the exponent of their entries.
+// powers holds, for each decade, the power of ten that scales its numbers to 1 to 10, divided by
+// unit. It is indexed by the lowest bits of the exponent of an entry.
 func (a *asm) powers(n numbers8, unit float64) []op {
 	t := make([]float32, min(a.Lookup, 16))
 	for i := range t {
@@ -32,7 +32,7 @@ func (a *asm) powers(n numbers8, unit float64) []op {
 	return a.tables(fmt.Sprintf("%s_%g_of_%d", n.name, unit, len(t)), [][]float32{t})[0]
 }
 
-// number returns the numbers of entries, given half more than the entry.
+// number returns the numbers of entries; y is the entry plus one half.
 func (a *asm) number(n numbers8, powers []op, y vec) vec {
 	power := a.pick(powers, a.picker(a.shr(y, 23)))
 	mantissa := a.or(a.and(y, a.kbits(1<<23-1)), a.kbits(f32(1)))
@@ -41,8 +41,8 @@ func (a *asm) number(n numbers8, powers []op, y vec) vec {
 	return a.blend(a.cmp(gt, y, a.kreg(n.greatest)), a.kreg(1), v)
 }
 
-// position returns where x is among the entries, one being half more than its number, and
-// where its decade begins. The powers are in parts of 9.
+// position returns where x lies among the entries, on a scale on which an entry lies at its
+// index plus one half, and where its decade begins. The powers are divided by 9.
 func (a *asm) position(n numbers8, powers []op, x vec) (y, begin vec) {
 	log := a.add(a.mul(a.toFloat(x), a.kreg(math.Log10(2)*0x1p-23)), a.kreg(logShift8(n.decades)))
 	decade := a.subi(a.add(log, a.kreg(roundMagic)), a.kregbits(f32(roundMagic)))
@@ -54,10 +54,10 @@ func (a *asm) position(n numbers8, powers []op, x vec) (y, begin vec) {
 	return a.addi(a.add(z, a.kreg(8.0/9)), decade), a.addi(decade, a.kregbits(f32(1)))
 }
 
-// logShift8 makes the logarithm of a number the decade of the numbers just below it.
+// logShift8 turns the logarithm of a number, rounded to nearest, into its decade.
 func logShift8(decades int) float64 { return -127*math.Log10(2) + float64(decades-1) + 0.5 - 0x1p-10 }
 
-// next returns the integers one above the given ones where m is set.
+// next adds 1 to the integers x where m is set.
 func (a *asm) next(m mask, x vec) vec { return a.blend(m, a.addi(x, a.kregbits(1)), x) }
 
 var (
@@ -99,9 +99,9 @@ var (
 	})
 )
 
-// Halfway between numbers is halfway between entries, except from the last of a decade to the
-// first of the next, from 0 to the first and from the last to 1: so far from the beginning of
-// the decade, and so far from 1.
+// The midpoint of two neighboring numbers lies halfway between their entries, with three
+// exceptions: from one decade to the next and from 0 to the first number, where it lies this far
+// after the beginning of the decade, and from the last number to 1, this far before 1.
 const (
 	nearDecade8   = 0.2
 	nearZero8     = 1.75 / 9
@@ -114,7 +114,7 @@ var codeIntegers8 = each(2, "dst", "codes:u8", func(a *asm, in []vec) []vec {
 	return []vec{a.mul(a.mul(x, a.scalars["scale"]), a.scalars["unit"])}
 })
 
-// withNumbers emits the loop of a kernel that computes the numbers of codes.
+// withNumbers emits the loop of a kernel whose body uses the powers of n.
 func withNumbers(n numbers8, unit float64, out, in string, body func(a *asm, powers []op, in []vec) vec) func(*asm) {
 	return func(a *asm) {
 		powers := a.powers(n, unit)

@@ -143,7 +143,7 @@ func (o *options) defaults() error {
 		o.Seeds, o.ISAs = o.Seeds[:min(1, len(o.Seeds))], o.ISAs[:1]
 	}
 	for _, x := range o.Widths {
-		if x < 0.25 || x > 64 {
+		if !(x >= 0.25 && x <= 64) { // NaN neither
 			return fmt.Errorf("--widths %g: want 0.25 to 64", x)
 		}
 	}

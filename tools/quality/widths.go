@@ -90,6 +90,7 @@ func (o *options) trainWidths(ctx context.Context) (err error) {
 		for _, x := range o.Widths {
 			r, err := o.trainWidth(ctx, binary, work, w, x)
 			if err != nil {
+				fmt.Println() // the row ends here
 				return err
 			}
 			losses[x] = r.Figures[w.measured()]
@@ -123,6 +124,9 @@ func (o *options) trainWidth(ctx context.Context, binary, work string, w width, 
 		args = append(args, "--until", strconv.Itoa(w.updates))
 	}
 	out, err := exec.CommandContext(ctx, binary, append(args, bits.Flags(set)...)...).CombinedOutput()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == exitStopped) {
 		return nil, fmt.Errorf("%s, %g times as wide: %w: %s", w.system, x, err, tail(string(out)))
 	}

@@ -45,6 +45,10 @@ func TestPages(t *testing.T) {
 		for _, l := range lines {
 			n++
 			page, line, _ := strings.Cut(l, ": ")
+			if strings.Contains(line, unjoined) {
+				t.Errorf("%s: snug %s: a shell ends the command here: end the line with a backslash", page, line)
+				continue
+			}
 			if err := understood(aFolder.ReplaceAllString(line, "")); err != nil && !incomplete.MatchString(err.Error()) {
 				t.Errorf("%s: snug %s: %v", page, line, err)
 			}
@@ -72,11 +76,17 @@ var (
 	incomplete = regexp.MustCompile(`is missing|missing flags|got none`)
 )
 
+// unjoined marks a command whose next line a shell would not read as its continuation.
+const unjoined = " (no backslash)"
+
 // commandsOf returns the commands of a page, with values for what they leave open.
 func commandsOf(text, system string) (out []string) {
 	for _, m := range commandLine.FindAllStringSubmatch(text, -1) {
-		first, rest, _ := strings.Cut(m[1], "\n")
+		first, rest, _ := strings.Cut(strings.ReplaceAll(m[1], " \\\n", "\n"), "\n")
 		line := remark.ReplaceAllString(first, "") + " " + strings.Join(strings.Fields(rest), " ")
+		if strings.Count(m[1], "\n") != strings.Count(m[1], " \\\n") {
+			line = first + unjoined
+		}
 		line, _, _ = strings.Cut(line, " [") // optional parts
 		out = append(out, line)
 	}

@@ -33,7 +33,7 @@ type examination struct {
 }
 
 func lookAtMachine(ctx context.Context) (*examination, error) {
-	x := &examination{Host: device.DetectHost(), NVIDIA: device.DiscoverNVIDIA()}
+	x := &examination{Host: device.DetectHost(), NVIDIA: device.DiscoverNVIDIA(), Notes: []string{}}
 	note := func(text string) { x.Notes = append(x.Notes, text) }
 	on, err := backend.Open(backend.Options{Device: "auto", Chosen: note, Note: note})
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 )
 
 // TestJSONOfEveryVerb: with --json, every command prints one JSON document on stdout and nothing else,
-// whether it succeeds or refuses. A refusal contains its exit code.
+// whether it succeeds or refuses. A refusal contains its exit code. No key is a name of Go's.
 func TestJSONOfEveryVerb(t *testing.T) {
 	work := t.TempDir()
 	t.Chdir(work)
@@ -111,6 +112,9 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		if err := dec.Decode(new(any)); err != io.EOF {
 			t.Errorf("%s: stdout holds more than one document:\n%s", name, s.out)
 		}
+		if key := capitalKey(document); key != "" {
+			t.Errorf("%s: the document has a key %q", name, key)
+		}
 		x := tried[c.verb]
 		x[min(c.code, 1)] = true
 		tried[c.verb] = x
@@ -130,6 +134,29 @@ func TestJSONOfEveryVerb(t *testing.T) {
 			t.Errorf("snug %s was not tried in success and in refusal", verb)
 		}
 	}
+}
+
+// capitalKey returns a key of a document that begins with a capital letter, as a field of a Go struct does if
+// it is given no other name.
+func capitalKey(document any) string {
+	switch x := document.(type) {
+	case map[string]any:
+		for key, value := range x {
+			if key != "" && unicode.IsUpper(rune(key[0])) {
+				return key
+			}
+			if key := capitalKey(value); key != "" {
+				return key
+			}
+		}
+	case []any:
+		for _, value := range x {
+			if key := capitalKey(value); key != "" {
+				return key
+			}
+		}
+	}
+	return ""
 }
 
 // TestRefused: a refusal that comes after a document is added to it, whatever the document is.

@@ -83,6 +83,9 @@ type Card struct {
 	Source string // where the measured figures come from, if any
 }
 
+// MarshalText implements [encoding.TextMarshaler]: in JSON a row of the table is its name.
+func (c *Card) MarshalText() ([]byte, error) { return []byte(c.Name), nil }
+
 // contextEstimate is what a driver context, the modules and cuBLASLt are assumed to need, in bytes,
 // on a card without a measurement: 0.5 to 0.8 GB are reported for training processes.
 const contextEstimate = 512 * mib

@@ -17,22 +17,23 @@ import (
 
 // CPU is the part of the processor that this process may use.
 type CPU struct {
-	Model   string // as the processor names itself
-	Logical int    // processors of the machine that are online
-	Allowed int    // processors in this process's affinity mask
+	Model   string `json:"model"`   // as the processor names itself
+	Logical int    `json:"logical"` // processors of the machine that are online
+	Allowed int    `json:"allowed"` // processors in this process's affinity mask
 	// Processors are their numbers; nil if the system has no such mask.
-	Processors []int
-	Cores      int     // physical cores among the allowed ones (two threads of a core share its multipliers)
-	Quota      float64 // the cgroup's CPU limit in processors; 0: none
-	Threads    int     // worthwhile worker threads: the cores, but not more than the quota, at least 1
+	Processors []int   `json:"processors"`
+	Cores      int     `json:"cores"`   // physical cores among the allowed ones (two threads of a core share its multipliers)
+	Quota      float64 `json:"quota"`   // the cgroup's CPU limit in processors; 0: none
+	Threads    int     `json:"threads"` // worthwhile worker threads: the cores, but not more than the quota, at least 1
 
-	ISA        isa.Setting // the best kernels that this processor runs
-	AVX512BF16 bool        // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
-	AMXBF16    bool        // bf16 tile matmuls
-	ARMBF16    bool        // BFDOT: the same on arm64
-	L1D, L2    int         // bytes of cache of one core; 0: unknown
-	L3         int         // bytes of the last cache, shared; 0: none or unknown
-	Features   []string
+	ISA        isa.Setting `json:"isa"`         // the best kernels that this processor runs
+	AVX512BF16 bool        `json:"avx512_bf16"` // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
+	AMXBF16    bool        `json:"amx_bf16"`    // bf16 tile matmuls
+	ARMBF16    bool        `json:"arm_bf16"`    // BFDOT: the same on arm64
+	L1D        int         `json:"l1d_bytes"`   // of one core; 0: unknown
+	L2         int         `json:"l2_bytes"`    // of one core; 0: unknown
+	L3         int         `json:"l3_bytes"`    // of the last cache, shared; 0: none or unknown
+	Features   []string    `json:"features"`
 }
 
 func (c *CPU) String() string {

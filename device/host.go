@@ -11,11 +11,12 @@ import (
 
 // Host is the part of this machine that this process may use.
 type Host struct {
-	OS, Arch string // Go's names
-	Kernel   string // release; "" if unknown
-	Go       string // version of the Go runtime
-	CPU      CPU
-	Memory   Memory
+	OS     string `json:"os"` // this and the next are Go's names
+	Arch   string `json:"arch"`
+	Kernel string `json:"kernel"` // release; "" if unknown
+	Go     string `json:"go"`     // version of the Go runtime
+	CPU    CPU    `json:"cpu"`
+	Memory Memory `json:"memory"`
 }
 
 // DetectHost examines the machine. What cannot be determined is left zero.
@@ -62,10 +63,10 @@ func (h Host) Shared(n int) Host {
 
 // Memory is main memory in bytes; 0 means unknown, or no limit for the cgroup figures.
 type Memory struct {
-	Total     int64 // of the machine
-	Available int64 // of the machine, without swapping (the kernel's estimate)
-	Limit     int64 // of the tightest cgroup that this process is in
-	Used      int64 // charged to that cgroup, without what the kernel can drop at once
+	Total     int64 `json:"total_bytes"`     // of the machine
+	Available int64 `json:"available_bytes"` // of the machine, without swapping (the kernel's estimate)
+	Limit     int64 `json:"limit_bytes"`     // of the tightest cgroup that this process is in
+	Used      int64 `json:"used_bytes"`      // charged to that cgroup, without what the kernel can drop at once
 }
 
 // Usable returns the most that this process can ever have: Total or the cgroup's limit.

@@ -12,28 +12,28 @@ import (
 // NVIDIA is what was found of NVIDIA's driver, cards and libraries on this machine. Nothing was
 // loaded or opened.
 type NVIDIA struct {
-	Driver    string      // version of the kernel module; "" if none is loaded
-	Cards     []FoundCard // by bus address
-	Nodes     []string    // device files: /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/dxg (WSL)
-	Libraries []Library   // those that a CUDA program uses, found or not
+	Driver    string      `json:"driver"`    // version of the kernel module; "" if none is loaded
+	Cards     []FoundCard `json:"cards"`     // by bus address
+	Nodes     []string    `json:"nodes"`     // device files: /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/dxg (WSL)
+	Libraries []Library   `json:"libraries"` // those that a CUDA program uses, found or not
 }
 
 // FoundCard is one card in this machine.
 type FoundCard struct {
-	Model string // as the driver names it
-	UUID  string
-	Bus   string // PCI address
-	Minor int    // N of /dev/nvidiaN; -1 if unknown
-	Node  bool   // /dev/nvidiaN exists: this process (its container) was given the card
-	Card  *Card  // its row in the table; nil if the table lacks it
+	Model string `json:"model"` // as the driver names it
+	UUID  string `json:"uuid"`
+	Bus   string `json:"bus"`   // PCI address
+	Minor int    `json:"minor"` // N of /dev/nvidiaN; -1 if unknown
+	Node  bool   `json:"node"`  // /dev/nvidiaN exists: this process (its container) was given the card
+	Card  *Card  `json:"card"`  // its row in the table; nil if the table lacks it
 }
 
 // Library is a shared library and where it is.
 type Library struct {
-	Name string   // file name without version, for instance "libcuda.so"
-	For  string   // what it is needed for
-	Path string   // the first match; "" if absent
-	Seen []string // all matches, in search order
+	Name string   `json:"name"` // file name without version, for instance "libcuda.so"
+	For  string   `json:"for"`  // what it is needed for
+	Path string   `json:"path"` // the first match; "" if absent
+	Seen []string `json:"seen"` // all matches, in search order
 }
 
 // NVIDIADriver returns the version of the driver's kernel module; empty if none is

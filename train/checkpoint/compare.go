@@ -18,26 +18,30 @@ import (
 
 // Comparison is how two checkpoints differ.
 type Comparison struct {
-	A, B    string
-	State   []Difference // fields of state.json
-	Config  []Difference // keys of config.yaml
-	Files   []Difference // other files, by hash
-	Tensors []TensorDiff // all tensors, those of the weights first, by name
+	A       string       `json:"a"`
+	B       string       `json:"b"`
+	State   []Difference `json:"state"`   // fields of state.json
+	Config  []Difference `json:"config"`  // keys of config.yaml
+	Files   []Difference `json:"files"`   // other files, by hash
+	Tensors []TensorDiff `json:"tensors"` // all tensors, those of the weights first, by name
 }
 
 // Difference is a field with two values; an absent one is "-".
 type Difference struct {
-	Field, A, B string
+	Field string `json:"field"`
+	A     string `json:"a"`
+	B     string `json:"b"`
 }
 
 // TensorDiff compares a tensor of both.
 type TensorDiff struct {
-	File, Name string
-	Note       string // "same", "differs", "only in A", "only in B", or how dtype or shape differ
-	Elements   int64
-	Changed    int64   // elements whose bits differ
-	MaxAbs     float64 // largest |a - b|; NaN if either is
-	RelL2      float64 // |a - b| / |a|, Euclidean
+	File     string `json:"file"`
+	Name     string `json:"name"`
+	Note     string `json:"note"` // "same", "differs", "only in A", "only in B", or how dtype or shape differ
+	Elements int64  `json:"elements"`
+	Changed  int64  `json:"changed"`  // elements whose bits differ
+	MaxAbs   Float  `json:"max_abs"`  // largest |a - b|; NaN if either is
+	RelL2    Float  `json:"relative"` // |a - b| / |a|, Euclidean; +Inf if a is zero
 }
 
 // Equal reports whether state, configuration, files and every bit of every tensor agree.
@@ -221,7 +225,7 @@ func (d *TensorDiff) values(a, b safetensors.Tensor) error {
 	}
 	const chunk = 4096 // elements
 	var x, y [chunk]float32
-	var diff, norm float64
+	var largest, diff, norm float64
 	for lo := 0; lo < len(a.Data); lo += chunk * width {
 		hi := min(lo+chunk*width, len(a.Data))
 		n := (hi - lo) / width
@@ -232,11 +236,11 @@ func (d *TensorDiff) values(a, b safetensors.Tensor) error {
 		}
 		for i := range n {
 			e := math.Abs(float64(x[i]) - float64(y[i]))
-			d.MaxAbs = math.Max(d.MaxAbs, e) // NaN stays
+			largest = math.Max(largest, e) // NaN stays
 			diff += e * e
 			norm += float64(x[i]) * float64(x[i])
 		}
 	}
-	d.RelL2 = math.Sqrt(diff / norm)
+	d.MaxAbs, d.RelL2 = Float(largest), Float(math.Sqrt(diff/norm))
 	return nil
 }

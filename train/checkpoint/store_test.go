@@ -667,3 +667,21 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestCompareWithZero: a difference relative to a tensor of zeros is infinite, which JSON numbers are not.
+func TestCompareWithZero(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	zero := testSnapshot(1)
+	clear(zero.Weights[0].Data)
+	if err := s.Save(context.Background(), zero); err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, 2)
+	c, err := Compare(filepath.Join(s.Dir(), stepName(1)), filepath.Join(s.Dir(), stepName(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := asJSON(t, c); !strings.Contains(text, `"relative":"+Inf"`) {
+		t.Error(text)
+	}
+}

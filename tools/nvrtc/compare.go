@@ -22,6 +22,7 @@ import (
 // device runs cases with the kernels of a set on an interpreted card.
 type device struct {
 	conformance.Device
+	on  *cuda.Backend
 	set *kernels.Set
 	ctx driver.Context
 	ran map[string]bool      // names of kernels
@@ -46,7 +47,7 @@ func newDevice(card driver.Card, set *kernels.Set) (*device, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.ctx.Close())
 	}
-	d.Device = conformance.On(b, "fuse")
+	d.on, d.Device = b, conformance.On(b, "fuse")
 	return d, nil
 }
 

@@ -45,8 +45,9 @@ func TestSome(t *testing.T) {
 	}
 }
 
-// Kernels that do the same have the same bits; one that is wrong is found, and families that did not run are named.
-func TestCompare(t *testing.T) {
+// planted is the embedded set with a bug in a family.
+func planted(t *testing.T, in, bug, instead string) *kernels.Set {
+	t.Helper()
 	dir := t.TempDir()
 	for _, target := range kernels.Targets {
 		to := filepath.Join(dir, "ptx", fmt.Sprintf("sm_%d", target))
@@ -62,16 +63,25 @@ func TestCompare(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f == "reduce" {
-				text = strings.ReplaceAll(text, "add.rn.f32", "sub.rn.f32")
+			if f == in {
+				if !strings.Contains(text, bug) {
+					t.Fatalf("%s has no %s", in, bug)
+				}
+				text = strings.ReplaceAll(text, bug, instead)
 			}
 			if err := write(filepath.Join(to, f+".ptx.gz"), text); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+	return kernels.New(os.DirFS(dir))
+}
+
+// Kernels that do the same have the same bits; one that is wrong is found, and families that did not run are named.
+func TestCompare(t *testing.T) {
+	set := planted(t, "reduce", "add.rn.f32", "sub.rn.f32")
 	cases := some(conformance.Cases(), 2, []string{"embedding", "sum", "max_reduce"})
-	found, ran, err := compare(t.Context(), fakegpu.A10, kernels.New(os.DirFS(dir)), cases)
+	found, ran, err := compare(t.Context(), fakegpu.A10, set, cases)
 	if err == nil || !strings.Contains(err.Error(), "sum/") || strings.Contains(err.Error(), "embedding") || strings.Contains(err.Error(), "max_reduce") {
 		t.Errorf("wrong sums: %v", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -121,6 +122,30 @@ func TestSolve(t *testing.T) {
 	}
 	if _, err := solve([]observation{seen(1, 2, 16, 1), seen(2, 4, 32, 1)}, nil); err == nil || !strings.Contains(err.Error(), "k b") {
 		t.Errorf("two units that always come together were told apart: %v", err)
+	}
+}
+
+// Of units that always come together, the first by name has all of the time, whatever the samples are.
+func TestSolveTogether(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		var list []observation
+		for range 6 {
+			n, line, look := float64(1+rng.IntN(99)), float64(1+rng.IntN(99)), float64(1+rng.IntN(99))
+			list = append(list, observation{
+				units:  []counts.Units{{Of: "k block", N: 3 * n}, {Of: "k line", N: line}, {Of: "k look", N: look}},
+				blocks: counts.Units{Of: "k blocks", N: n}, did: counts.Work{FP32: 3*n + 2*line + look, Alone: 150*n + 7*line + 5*look},
+			})
+		}
+		found, err := solve(list, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for unit, want := range map[string]float64{"k block": 50, "k blocks": 0, "k line": 7, "k look": 5} {
+			if got := found[unit].Alone; math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s takes %g clocks, want %g", unit, got, want)
+			}
+		}
 	}
 }
 

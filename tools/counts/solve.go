@@ -106,8 +106,12 @@ func of(unit string, known map[string]counts.Work) counts.Work {
 	return known[unit]
 }
 
+// rounding is more than lengths of columns differ by that are equal but for rounding. Columns begin with length 1.
+const rounding = 1e-9
+
 // leastSquares solves rows of n coefficients and any number of results, by Householder's
-// reflections with the longest column next. free are the unknowns that nothing decides.
+// reflections with the longest column next, of equally long ones the first: where unknowns always come together,
+// the first has all of it, whatever else is solved for. free are the unknowns that nothing decides.
 func leastSquares(rows [][]float64, n int) (x [][]float64, free []int) {
 	m, columns := len(rows), 0
 	if m > 0 {
@@ -132,13 +136,13 @@ func leastSquares(rows [][]float64, n int) (x [][]float64, free []int) {
 	}
 	rank := 0
 	for ; rank < min(m, n); rank++ {
-		best, longest := -1, 1e-9
+		best, longest := -1, rounding
 		for j := rank; j < n; j++ {
 			var s float64
 			for i := rank; i < m; i++ {
 				s = math.Hypot(s, a[i][order[j]])
 			}
-			if s > longest {
+			if s > longest*(1+rounding) || best >= 0 && s >= longest*(1-rounding) && order[j] < order[best] {
 				best, longest = j, s
 			}
 		}

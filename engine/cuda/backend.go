@@ -106,5 +106,6 @@ func PTX(p *engine.Program, capability, sms int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return c.module(c.names())
+	text, _, err := c.module(c.names())
+	return text, err
 }

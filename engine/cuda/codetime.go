@@ -25,7 +25,7 @@ func (b *Backend) TimeCode(p *engine.Program) (t CodeTime, err error) {
 		return t, err
 	}
 	names := c.names()
-	text, err := c.module(names)
+	text, _, err := c.module(names)
 	if err != nil {
 		return t, err
 	}

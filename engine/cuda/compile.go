@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -20,8 +18,7 @@ type code struct {
 	// sizesOnly means that nothing will be run: no kernel text is generated.
 	sizesOnly bool
 	funcs     map[string][]launch
-	// generated is the PTX of kernels made for this program, by name.
-	generated map[string]string
+	generated map[string]generated // kernels made for this program, by name
 	// workspace is the most that any node needs besides the arena, in bytes.
 	workspace int64
 	used      int64 // the end of the highest range of the arena that a kernel is given
@@ -34,7 +31,7 @@ type code struct {
 
 // compile lowers every function of a program.
 func compile(p *engine.Program, target, sms int) (*code, error) {
-	c := &code{target: target, sms: sms, funcs: map[string][]launch{}, generated: map[string]string{}}
+	c := &code{target: target, sms: sms, funcs: map[string][]launch{}, generated: map[string]generated{}}
 	for _, f := range p.Funcs {
 		l := &lowering{code: c, place: func(v *graph.Value) (address, error) {
 			at, err := p.Place(f, v)
@@ -156,18 +153,19 @@ func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) *
 
 // generate adds a generated kernel to the program. text makes what follows its name, from the parameters on;
 // equal texts share one kernel. Where only sizes are asked for, no kernel is made.
-func (l *lowering) generate(kind string, text func() (string, error)) (name string) {
+func (l *lowering) generate(kind string, text func() (string, listing, error)) (name string) {
 	if l.sizesOnly {
 		return kind
 	}
-	body, err := text()
+	body, says, err := text()
 	if err != nil {
 		l.fail("%w", err)
 	}
 	sum := sha256.Sum256([]byte(body))
 	name = kind + "_" + hex.EncodeToString(sum[:8])
-	if l.generated[name] == "" {
-		l.generated[name] = ".visible .entry " + name + body
+	if _, ok := l.generated[name]; !ok {
+		head := ".visible .entry " + name
+		l.generated[name] = generated{head + body, says.moved(len(head))}
 	}
 	return name
 }
@@ -183,23 +181,4 @@ func (c *code) names() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(used))
-}
-
-// module is the PTX of the named kernels, generated or not, so that a card assembles only what the program
-// uses.
-func (c *code) module(names []string) (string, error) {
-	var w strings.Builder
-	fmt.Fprintf(&w, ".version 7.0\n.target sm_%d\n.address_size 64\n\n", c.target)
-	for _, n := range names {
-		text := c.generated[n]
-		if text == "" {
-			body, err := kernels.Kernel(c.target, n)
-			if err != nil {
-				return "", err
-			}
-			text = ".visible .entry " + n + body
-		}
-		w.WriteString(text)
-	}
-	return w.String(), nil
 }

@@ -16,6 +16,8 @@ type emitter struct {
 	n, m  int // registers so far
 	calls int
 	at    []string // coordinates
+	// listing says what the text is for.
+	listing listing
 }
 
 func (e *emitter) put(format string, args ...any) {

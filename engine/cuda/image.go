@@ -116,7 +116,7 @@ func (f *Fault) Unwrap() error { return f.err }
 
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Place(), f.err) }
 
-// Place describes the operation, with its layer and shapes, and the kernel.
+// Place describes the operation, with its layer and shapes, the kernel, and what was fused into it.
 func (f *Fault) Place() string {
 	types := func(values []*graph.Value) string {
 		var list []string
@@ -128,7 +128,22 @@ func (f *Fault) Place() string {
 		}
 		return strings.Join(list, ", ")
 	}
-	return fmt.Sprintf("%s (%s) of %s to %s, %s", f.node.Op.Name(), f.node.Layer, types(f.node.In), types(f.node.Out), f.kernel)
+	place := fmt.Sprintf("%s (%s) of %s to %s, %s", f.node.Op.Name(), f.node.Layer, types(f.node.In), types(f.node.Out), f.kernel)
+	if b := fusedInto(f.node.Op); b != nil {
+		place += fmt.Sprintf(" {%v}", b)
+	}
+	return place
+}
+
+// fusedInto is the body of an operation; nil: it has none.
+func fusedInto(op graph.Op) *graph.Body {
+	switch op := op.(type) {
+	case graph.Fused:
+		return op.Body
+	case graph.MatMul:
+		return op.Body
+	}
+	return nil
 }
 
 // mostOperands is how many operands of an operation are named; an optimizer has those of all parameters.
@@ -241,17 +256,13 @@ func (x *image) reserve(bytes int64) (driver.Ptr, error) {
 }
 
 // assemble loads the kernels that the program's launches name.
-func (x *image) assemble() error {
+func (x *image) assemble() (err error) {
 	x.kernels = map[string]driver.Function{}
 	names := x.code.names()
 	if len(names) == 0 {
 		return nil
 	}
-	text, err := x.code.module(names)
-	if err != nil {
-		return err
-	}
-	if x.module, err = x.ctx.Load(text); err != nil {
+	if x.module, err = x.code.load(x.ctx, names); err != nil {
 		return fmt.Errorf("kernels: %w", err)
 	}
 	for _, name := range names {

@@ -124,7 +124,7 @@ func (l *lowering) loop(k *loop) {
 	if chunks > math.MaxUint32-loopThreads {
 		l.fail("a loop over %d elements", k.dims.Elems())
 	}
-	k.work(l.run(l.generate("loop", func() (string, error) { return k.text(l.target) }), ceil(chunks, loopThreads), loopThreads, p))
+	k.work(l.run(l.generate("loop", func() (string, listing, error) { return k.text(l.target) }), ceil(chunks, loopThreads), loopThreads, p))
 }
 
 // work counts the work of the loop.
@@ -245,16 +245,18 @@ func (k *loop) widest() int {
 	return 1
 }
 
-// text is the PTX of the kernel from its parameters on.
-func (k *loop) text(target int) (string, error) {
+// text is the PTX of the kernel from its parameters on, and what it is for.
+func (k *loop) text(target int) (string, listing, error) {
 	steps, err := stepsOf(target)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	e := &emitter{steps: steps}
+	e.says("the elements of the thread")
 	chunk := k.coordinates(e)
 	values := make([][]string, len(k.in))
 	for i, o := range k.in {
+		e.reads(i, o.dtype)
 		at := k.address(e, i, o)
 		if o.counter {
 			run := e.fresh()
@@ -267,30 +269,33 @@ func (k *loop) text(target int) (string, error) {
 			width = 1 // the same value for all neighbors
 		}
 		if values[i], err = e.load(o.dtype, at, width); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
-	for _, s := range k.body.Instrs {
+	for i, s := range k.body.Instrs {
+		e.says("%s", k.body.InstrString(i))
 		v, err := e.step(s, values, k.width, func(op graph.Dropout, run string) ([]string, error) {
 			first := e.wide()
 			e.put("mul.wide.u32 %s, %s, %d", first, chunk, k.width)
 			return e.words(op, k.width, k.width%4 == 0, first, run)
 		})
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		values = append(values, v)
 	}
 	for i, o := range k.out {
+		e.writes(i, k.body.Results[i], o.dtype)
 		v := values[k.body.Results[i]]
 		for len(v) < k.width {
 			v = append(v, v[0])
 		}
 		if err := e.store("", o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
-	return e.kernel(len(k.in)+len(k.out), loopThreads), nil
+	text, says := e.kernel(len(k.in)+len(k.out), loopThreads)
+	return text, says, nil
 }
 
 // coordinates computes the position of the thread's first element along each dimension, the last in units of
@@ -344,11 +349,12 @@ func (k *loop) address(e *emitter, param int, o strided) string {
 }
 
 // kernel completes the text so far to a kernel, from its parameters on: n addresses p0, p1, ...
-func (e *emitter) kernel(n, threads int) string {
+func (e *emitter) kernel(n, threads int) (string, listing) {
 	params := make([]string, n)
 	for i := range params {
 		params[i] = fmt.Sprintf("\t.param .u64 p%d", i)
 	}
-	return fmt.Sprintf("(\n%s\n)\n.maxntid %d, 1, 1\n{\n\t.reg .pred %%outside;\n\t.reg .b32 %%v<%d>;\n\t.reg .b64 %%w<%d>;\n%s$done:\n\tret;\n}\n\n",
-		strings.Join(params, ",\n"), threads, e.n, e.m, e.text.String())
+	head := fmt.Sprintf("(\n%s\n)\n.maxntid %d, 1, 1\n{\n\t.reg .pred %%outside;\n\t.reg .b32 %%v<%d>;\n\t.reg .b64 %%w<%d>;\n", strings.Join(params, ",\n"), threads, e.n, e.m)
+	e.says("")
+	return head + e.text.String() + "$done:\n\tret;\n}\n\n", e.listing.moved(len(head))
 }

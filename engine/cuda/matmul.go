@@ -239,7 +239,7 @@ func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *p
 	for range maxPlaced - len(e.in) - len(e.out) {
 		params.null()
 	}
-	name := l.generate(kernel, func() (string, error) { return e.substitute(l.target, kernel) })
+	name := l.generate(kernel, func() (string, listing, error) { return e.substitute(l.target, kernel) })
 	x := l.runGrid(name, grid, threads, params)
 	x.does("tile", tiles)
 	e.work(x, tiles*side*side/(32*lanes), elems)

@@ -71,20 +71,21 @@ func extentOf(s, result graph.Shape) (extent, bool) {
 	return 0, false
 }
 
-// substitute is the text of a kernel, from its parameters on, with an epilogue in its places.
-func (ep *epilogue) substitute(target int, kernel string) (string, error) {
+// substitute is the text of a kernel, from its parameters on, with an epilogue in its places, and what these are
+// for.
+func (ep *epilogue) substitute(target int, kernel string) (string, listing, error) {
 	text, err := kernels.Kernel(target, kernel)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	steps, err := stepsOf(target)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	// The last parameter holds the addresses.
 	at := strings.LastIndex(text, ".param .align 8 .b8 ")
 	if at < 0 {
-		return "", fmt.Errorf("kernel %s has no places", kernel)
+		return "", nil, fmt.Errorf("kernel %s has no places", kernel)
 	}
 	name, _, _ := strings.Cut(text[at+len(".param .align 8 .b8 "):], "[")
 	w := &placeWriter{epilogue: ep, steps: steps, param: name, held: map[string]int{}}
@@ -96,11 +97,12 @@ func (ep *epilogue) substitute(target int, kernel string) (string, error) {
 			continue
 		}
 		if err := w.place(&out, what, place); err != nil {
-			return "", fmt.Errorf("kernel %s: %w", kernel, err)
+			return "", nil, fmt.Errorf("kernel %s: %w", kernel, err)
 		}
 	}
 	head, body, _ := strings.Cut(out.String(), "\n{\n")
-	return head + "\n{\n" + w.declarations() + body, nil
+	own := w.declarations()
+	return head + "\n{\n" + own + body, w.listing.moved(len(own)), nil
 }
 
 // parsePlace parses a line "//@name key=register ...".
@@ -126,6 +128,8 @@ type placeWriter struct {
 	calls int
 	// held counts the registers that live from a load to its body, by the prefix of their names.
 	held map[string]int
+	// listing says what was written, without the declarations.
+	listing listing
 }
 
 func (w *placeWriter) declarations() string {
@@ -174,6 +178,7 @@ func (w *placeWriter) place(out *strings.Builder, what string, at map[string]str
 	switch what {
 	case "load":
 		for i, o := range w.in {
+			e.reads(i+1, o.dtype)
 			w.load(e, at["u"], i, o, row, col)
 		}
 	case "body":
@@ -182,7 +187,10 @@ func (w *placeWriter) place(out *strings.Builder, what string, at map[string]str
 		err = fmt.Errorf("there is no place %q", what)
 	}
 	w.calls = e.calls
-	fmt.Fprintf(out, "\t{\n\t.reg .pred %%inside, %%also;\n\t.reg .b32 %%v<%d>;\n\t.reg .b64 %%w<%d>;\n%s\t}\n", e.n, max(e.m, 1), e.text.String())
+	fmt.Fprintf(out, "\t{\n\t.reg .pred %%inside, %%also;\n\t.reg .b32 %%v<%d>;\n\t.reg .b64 %%w<%d>;\n", e.n, max(e.m, 1))
+	e.says("")
+	w.listing = append(w.listing, e.listing.moved(out.Len())...)
+	out.WriteString(e.text.String() + "\t}\n")
 	return err
 }
 
@@ -280,6 +288,7 @@ func (w *placeWriter) load(e *emitter, u string, i int, o placed, row, col strin
 }
 
 func (w *placeWriter) run(e *emitter, at map[string]string, row, col string) error {
+	e.says("r0 is the product, %v", w.first)
 	first := make([]string, lanes)
 	for k := range first {
 		first[k] = e.fresh()
@@ -291,6 +300,7 @@ func (w *placeWriter) run(e *emitter, at map[string]string, row, col string) err
 	}
 	values := [][]string{first}
 	for i, o := range w.in {
+		e.reads(i+1, o.dtype)
 		words := w.words(at["u"], i, o)
 		var v []string
 		switch {
@@ -312,7 +322,8 @@ func (w *placeWriter) run(e *emitter, at map[string]string, row, col string) err
 		}
 		values = append(values, v)
 	}
-	for _, s := range w.body.Instrs {
+	for i, s := range w.body.Instrs {
+		e.says("%s", w.body.InstrString(i))
 		v, err := e.step(s, values, lanes, func(op graph.Dropout, run string) ([]string, error) {
 			return e.words(op, lanes, w.cols%lanes == 0, w.index(e, row, col), run)
 		})
@@ -322,6 +333,7 @@ func (w *placeWriter) run(e *emitter, at map[string]string, row, col string) err
 		values = append(values, v)
 	}
 	for i, o := range w.out {
+		e.writes(i, w.body.Results[i], o.dtype)
 		v := values[w.body.Results[i]]
 		for len(v) < lanes {
 			v = append(v, v[0])

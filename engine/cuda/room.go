@@ -148,12 +148,8 @@ func (r *room) address(q engine.Part) driver.Ptr {
 }
 
 // assemble loads the kernels.
-func (r *room) assemble() error {
-	text, err := r.x.code.module(roomKernels)
-	if err != nil {
-		return err
-	}
-	if r.module, err = r.x.ctx.Load(text); err != nil {
+func (r *room) assemble() (err error) {
+	if r.module, err = r.x.code.load(r.x.ctx, roomKernels); err != nil {
 		return fmt.Errorf("kernels of the exchange: %w", err)
 	}
 	r.kernels = map[string]driver.Function{}

@@ -122,7 +122,7 @@ func (r *rig) reserve() (found string, err error) {
 
 func (r *rig) assemble() (string, error) {
 	c := &code{target: kernels.Target(r.ctx.Card().Capability())}
-	text, err := c.module([]string{"fill"})
+	text, _, err := c.module([]string{"fill"})
 	if err != nil {
 		return "", err
 	}

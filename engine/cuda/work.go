@@ -110,7 +110,7 @@ func (l *lowering) described() []engine.Launch {
 // kindOf is a kernel's name, without the hash if it is generated.
 func (l *lowering) kindOf(kernel string) string {
 	const hash = len("_0123456789abcdef")
-	if l.generated[kernel] != "" {
+	if _, ok := l.generated[kernel]; ok {
 		return kernel[:len(kernel)-hash]
 	}
 	return kernel

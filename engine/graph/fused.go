@@ -34,15 +34,21 @@ type Instr struct {
 
 func (bd *Body) String() string {
 	var s strings.Builder
-	for i, st := range bd.Instrs {
-		fmt.Fprintf(&s, "r%d=%s%v", bd.Inputs+i, opString(st.Op), st.Arg)
-		if st.DType != F32 {
-			fmt.Fprintf(&s, ":%v", st.DType)
-		}
-		s.WriteString("; ")
+	for i := range bd.Instrs {
+		s.WriteString(bd.InstrString(i) + "; ")
 	}
 	fmt.Fprintf(&s, "out %v", bd.Results)
 	return s.String()
+}
+
+// InstrString is the part of String about an instruction.
+func (bd *Body) InstrString(i int) string {
+	st := bd.Instrs[i]
+	text := fmt.Sprintf("r%d=%s%v", bd.Inputs+i, opString(st.Op), st.Arg)
+	if st.DType != F32 {
+		text += fmt.Sprintf(":%v", st.DType)
+	}
+	return text
 }
 
 // types are the types of all registers.

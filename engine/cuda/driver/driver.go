@@ -67,6 +67,12 @@ type Context interface {
 	Close() error
 }
 
+// Describer is implemented by contexts that say in which line of the PTX an error of a kernel happened.
+type Describer interface {
+	// LoadDescribed is Load with what generated lines are for, counted from 1; empty: the line is not generated.
+	LoadDescribed(ptx string, says func(line int) string) (Module, error)
+}
+
 // The driver keeps code assembled from PTX in a folder, for later processes. It reads these environment
 // variables.
 const (

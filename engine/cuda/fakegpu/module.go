@@ -1,6 +1,7 @@
 package fakegpu
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,11 @@ import (
 
 // Load implements [driver.Context].
 func (c *Context) Load(ptx string) (driver.Module, error) {
+	return c.LoadDescribed(ptx, func(int) string { return "" })
+}
+
+// LoadDescribed implements [driver.Describer].
+func (c *Context) LoadDescribed(ptx string, says func(line int) string) (driver.Module, error) {
 	const name = "cuModuleLoadDataEx"
 	if err := c.call(name); err != nil {
 		return nil, err
@@ -21,6 +27,11 @@ func (c *Context) Load(ptx string) (driver.Module, error) {
 	m, err := c.parse(name, ptx)
 	if err != nil {
 		return nil, err
+	}
+	source := lines.Of(ptx)
+	m.Source = func(line int) string {
+		parts := slices.DeleteFunc([]string{source(line), says(line)}, func(s string) bool { return s == "" })
+		return strings.Join(parts, ", ")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +62,6 @@ func (c *Context) parse(name, ptx string) (*ptxsim.Module, error) {
 	if err != nil {
 		return nil, &driver.Error{Call: name, Code: driver.InvalidPTX, Log: err.Error()}
 	}
-	m.Source = lines.Of(ptx)
 	return m, nil
 }
 

@@ -8,7 +8,8 @@
 // The text runs exactly as written: an instruction or modifier that is not modeled is an error of [Parse],
 // which quotes the line. An error at run time is a [Fault], with the kernel, block, thread, line of the PTX and
 // of the source, and the reason. The line of the source is that of the .loc directives in the text or what
-// [Module].Source says, which for snug's kernels is engine/cuda/kernels/lines.
+// [Module].Source says, which for snug's kernels is engine/cuda/kernels/lines, and for generated ones their listing
+// (engine/cuda/listing.go).
 //
 // # What is modeled
 //

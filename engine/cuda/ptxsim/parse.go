@@ -25,7 +25,8 @@ const (
 // Module is a parsed PTX file, with every kernel compiled for interpretation.
 type Module struct {
 	Version, Target string
-	// Source names the line of the source of a line of PTX, for texts without .loc directives; nil: unknown.
+	// Source names the line of the source of a line of PTX, or what it was generated for, for texts without .loc
+	// directives; nil: unknown.
 	Source func(line int) string
 
 	kernels  map[string]*Kernel

@@ -149,6 +149,16 @@ func TestSolveTogether(t *testing.T) {
 	}
 }
 
+func TestWritten(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 3: "3", 21.625: "21.62", 21.625 + 1e-13: "21.62", 21.625 - 1e-13: "21.62", 21.6251: "21.63", 12345: "1.234e+04", -0.5: "-0.5",
+	} {
+		if got := written(v); got != want {
+			t.Errorf("%v is written as %s, want %s", v, got, want)
+		}
+	}
+}
+
 // Whatever a program launches says what it does, in units of the table.
 func TestEveryLaunch(t *testing.T) {
 	lower := cuda.Lower(75, 40)

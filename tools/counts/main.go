@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -70,11 +71,18 @@ func (o *options) run() error {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		b.WriteString(name)
 		for _, v := range table[name].Values() {
-			fmt.Fprintf(&b, "\t%.4g", v)
+			b.WriteString("\t" + written(v))
 		}
 		b.WriteByte('\n')
 	}
 	return durable.Replace(o.To, []byte(b.String()))
+}
+
+// written is a number with four digits. What is halfway between two but for rounding is halfway: otherwise, the last
+// digit would depend on what else was solved for.
+func written(v float64) string {
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 9, 64), 64)
+	return strconv.FormatFloat(v, 'g', 4, 64)
 }
 
 // tolerated is how far off the units may be from what was counted of a sample, without a word.

@@ -49,6 +49,7 @@ type (
 		traits    Traits
 		recompute pass.Recompute
 		slices    int
+		offload   bool // states
 		staging   int64
 	}
 	finishedKey struct {
@@ -56,6 +57,7 @@ type (
 		traits  Traits
 		compute graph.DType
 		tf32    bool
+		offload bool // states
 		staging int64
 	}
 )
@@ -112,7 +114,7 @@ func (c *Cache) program(o *CompileOptions, make func() (*Program, error)) (*Prog
 	if o.Recompute == pass.RecomputeAuto || o.OffloadActivations {
 		return make()
 	}
-	k := known{key: programKey{o.step(), o.traits(), o.Recompute, o.Slices, o.Staging}}
+	k := known{key: programKey{o.step(), o.traits(), o.Recompute, o.Slices, o.offloadStates, o.Staging}}
 	if i := slices.IndexFunc(c.programs, func(p known) bool { return p.key == k.key }); i >= 0 {
 		k = c.programs[i]
 		c.programs = slices.Delete(c.programs, i, i+1)
@@ -140,6 +142,8 @@ type source struct {
 	// nil: not known.
 	front   *pass.Unit
 	content *content
+	// offloadable means that states of it, once content is known, can be offloaded.
+	offloadable bool
 }
 
 // job is a function on its way through the passes.
@@ -157,7 +161,7 @@ type job struct {
 func (s *source) start(p *Program, o *CompileOptions) *job {
 	j := &job{s: s, u: s.front, key: finishedKey{traits: p.Traits, compute: o.ComputeDType, tf32: o.TF32, staging: o.Staging}}
 	finished := func(c content) bool {
-		j.key.content = c
+		j.key.content, j.key.offload = c, o.offloadStates && s.offloadable
 		j.f = o.Cache.finished[j.key]
 		return j.f != nil
 	}
@@ -170,6 +174,7 @@ func (s *source) start(p *Program, o *CompileOptions) *job {
 	j.u.ComputeDType, j.u.TF32, j.u.Compress, j.u.Context = o.ComputeDType, o.TF32, o.Compress, o.Context
 	if o.Cache != nil && j.u.Loss == "" { // nothing of it is recomputed
 		c := contentOf(j.u)
+		s.offloadable = slices.ContainsFunc(j.u.F.States, func(v *graph.Value) bool { return v.State.Offloadable })
 		if !s.again {
 			s.content = &c
 		}
@@ -191,7 +196,7 @@ func (j *job) finish(p *Program, o *CompileOptions) {
 		return
 	}
 	u, err := pass.Back(j.u, o.passes(), func(u *pass.Unit) {
-		u.Fusion, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.OffloadActivations, u.Staging, u.Context = &p.Traits.Fusion, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.OffloadActivations, o.Staging, o.Context
+		u.Fusion, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.OffloadStates, u.OffloadActivations, u.Staging, u.Context = &p.Traits.Fusion, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.offloadStates, o.OffloadActivations, o.Staging, o.Context
 	})
 	if err != nil {
 		j.err = fmt.Errorf("compiling %s: %w", j.u.F.Name, err)

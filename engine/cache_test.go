@@ -123,6 +123,54 @@ func TestCacheSharesWhatIsEqual(t *testing.T) {
 	}
 }
 
+// Programs that differ only in where the states of the optimizer are share all passes up to order, and each is what
+// it would be if it was compiled alone.
+func TestCacheSharesWhatIsOffloaded(t *testing.T) {
+	for _, accumulation := range []int{1, 2} {
+		training := rows(8, accumulation)
+		training.Optimizer.Rule = engine.AdamW
+		training.Model = func(b *graph.Builder, _ engine.Mode) engine.Objective {
+			x := b.Input("x", graph.T(graph.F32, 8, 128))
+			for range 3 {
+				b.Block("block", func() { x = b.GELU(b.Linear(x, b.Param("w", graph.Normal(.1), 128, 128), nil)) })
+			}
+			return engine.Objective{Sum: b.Sum(b.Square(x))}
+		}
+		c := new(engine.Cache)
+		ran := map[string]int{}
+		for _, r := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeFull} {
+			for _, training.Optimizer.Offload = range []bool{false, true, false} {
+				o := engine.CompileOptions{Traits: &engine.CUDA, ComputeDType: graph.BF16, Recompute: r}
+				want, err := engine.CompileTraining(training, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Cache, o.Of, o.Times = c, "it", func(name string, _ time.Duration) { ran[name]++ }
+				got, err := engine.CompileTraining(training, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !reflect.DeepEqual(got.Layout, want.Layout) || (got.Layout.Host.Bytes > 0) != training.Optimizer.Offload {
+					t.Errorf("%v: laid out as %+v, want %+v", r, got.Layout, want.Layout)
+				}
+				for i, g := range got.Funcs {
+					if w := want.Funcs[i]; g.F.String() != w.F.String() || !reflect.DeepEqual(g.Placement.Offset, w.Placement.Offset) {
+						t.Errorf("%v: %s is\n%v\nwant\n%v", r, g.Name, g.F, w.F)
+					}
+				}
+			}
+		}
+		// One micro-batch is recomputed in two ways. The update is not, and is known by its content: it passes
+		// twice, once for each place of its states.
+		updates := 2 * (accumulation - 1)
+		for name, want := range map[string]int{"differentiate": 1 + updates + 1, "fuse": 2 + updates + 1, "order": 2 + updates + 1} {
+			if ran[name] != want {
+				t.Errorf("%d micro-batches: %s ran %d times, want %d", accumulation, name, ran[name], want)
+			}
+		}
+	}
+}
+
 // Functions that pass at once are those that pass one after another, as they do while somebody looks on.
 func TestFunctionsAtOnce(t *testing.T) {
 	training := rows(8, 2)

@@ -136,9 +136,9 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		round.Seed, round.Stream, round.First = o.Round.Seed, graph.WeightStream(cmp.Or(s.Home().OldName, s.Home().Name)), s.From
 	}
 	in := []*graph.Value{w, grad}
-	offload := o.Offload && s.Type.Shape.Elems() >= LeastOffloaded
+	large := s.Type.Shape.Elems() >= LeastOffloaded
 	add := func(c *graph.State) {
-		c.Offloaded = offload
+		c.Offloadable = large
 		in = append(in, b.State(c))
 	}
 	keep := func(prefix string, t graph.Type) { add(companion(s, prefix, t, graph.Moment)) }

@@ -84,6 +84,8 @@ type CompileOptions struct {
 	Budget    int64
 	// OffloadActivations is [pass.Unit.OffloadActivations].
 	OffloadActivations bool
+	// offloadStates is [Optimizer.Offload].
+	offloadStates bool
 	// Staging is [pass.Unit.Staging].
 	Staging int64
 	// Watched is [Program.Watched].
@@ -94,7 +96,8 @@ type CompileOptions struct {
 	// nil: see [pass.Unit].
 	Price func(n *graph.Node) float64
 	// Cache, when set, keeps results of this compilation for programs that share it, and
-	// supplies theirs. Of names the training step: in one Cache equal names are equal steps.
+	// supplies theirs. Of names the training step: in one Cache equal names are equal steps,
+	// except for [Optimizer.Offload].
 	Cache *Cache
 	Of    any
 	// Times, when set, is called with the time that each pass over a function took.

@@ -122,6 +122,7 @@ const (
 
 // CompileTraining builds and compiles the functions of a training step.
 func CompileTraining(t Training, o CompileOptions) (*Program, error) {
+	o.offloadStates = t.Optimizer.Offload
 	if !o.remembers() {
 		o.Cache = nil
 		s, err := newTrainingStep(t)

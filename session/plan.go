@@ -58,15 +58,14 @@ func (s *Setup) shape(c plan.Settings) system.Shape {
 	}
 }
 
-// trainingKey is everything that a training step of the model depends on.
+// trainingKey is everything that a training step of the model depends on, except for what is offloaded.
 type trainingKey struct {
-	model   *system.Model
-	shape   system.Shape
-	shared  engine.Sharding
-	outer   engine.Outer
-	offload bool
-	narrow  bool // 16-bit gradients
-	clip    engine.ClipNorm
+	model  *system.Model
+	shape  system.Shape
+	shared engine.Sharding
+	outer  engine.Outer
+	narrow bool // 16-bit gradients
+	clip   engine.ClipNorm
 }
 
 // Compile compiles the training program for settings; price is passed on in [engine.CompileOptions].
@@ -75,7 +74,7 @@ func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 }
 
 func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, cache *engine.Cache) (*engine.Program, error) {
-	key := trainingKey{model: s.Model, shape: s.shape(c), offload: c.Offload.Has(plan.OffloadOptimizer), narrow: c.NarrowGradients, clip: c.Clip}
+	key := trainingKey{model: s.Model, shape: s.shape(c), narrow: c.NarrowGradients, clip: c.Clip}
 	training := s.Model.Training(key.shape)
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with a single micro-batch, nothing can be shared
 		key.shared = engine.Sharding{Rank: s.Rank, World: s.World}

@@ -120,8 +120,8 @@ type State struct {
 	// Part is what a weight is in its model; some optimizers treat parts differently.
 	Part Part
 	// Offloaded means that the state is kept in the host's memory, if the device has memory of
-	// its own.
-	Offloaded bool
+	// its own. Offloadable means that a program may choose to do so.
+	Offloaded, Offloadable bool
 	// Of, when set, is the state that this one is a window of: its elements from From on. A
 	// function that uses a window uses neither the whole state nor an overlapping window.
 	// From is also set if a separate state is a part of what is saved under its name.

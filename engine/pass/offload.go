@@ -28,10 +28,66 @@ type window struct {
 
 // offload keeps in the host's memory what the unit says.
 func offload(u *Unit) error {
+	if u.OffloadStates {
+		u.F = withStatesAway(u.F)
+	}
 	if err := offloadStates(u); err != nil {
 		return err
 	}
 	return offloadActivations(u)
+}
+
+// withStatesAway returns f with those states offloaded that can be, and f itself if none can. Nodes of f may be
+// part of other programs, so nodes that read or write these states are copied. IDs stay.
+func withStatesAway(f *graph.Func) *graph.Func {
+	now := map[*graph.Value]*graph.Value{}
+	states := map[*graph.State]*graph.State{}
+	replace := func(v *graph.Value) *graph.Value {
+		w := *v
+		if s := v.State; s != nil && s.Offloadable {
+			if states[s] == nil {
+				away := *s
+				away.Offloaded = true
+				states[s] = &away
+			}
+			w.State = states[s]
+		}
+		now[v] = &w
+		return &w
+	}
+	current := func(v *graph.Value) *graph.Value { return cmp.Or(now[v], v) }
+	g := f.Shallow()
+	for i, v := range f.States {
+		if v.State.Offloadable {
+			if len(states) == 0 {
+				g.States = slices.Clone(f.States)
+			}
+			g.States[i] = replace(v)
+		}
+	}
+	if len(states) == 0 {
+		return f
+	}
+	g.Nodes, g.Outputs = slices.Clone(f.Nodes), slices.Clone(f.Outputs)
+	for i, n := range f.Nodes {
+		if !slices.ContainsFunc(n.In, func(v *graph.Value) bool { return now[v] != nil }) {
+			continue
+		}
+		m := *n
+		m.In, m.Out = slices.Clone(n.In), slices.Clone(n.Out)
+		for k, v := range n.In {
+			m.In[k] = current(v)
+		}
+		for k, v := range n.Out {
+			m.Out[k] = replace(v)
+			m.Out[k].Node = &m
+		}
+		g.Nodes[i] = &m
+	}
+	for i, o := range f.Outputs {
+		g.Outputs[i].Value = current(o.Value)
+	}
+	return g
 }
 
 // offloadStates cuts the steps of an optimizer whose states are offloaded into windows. The

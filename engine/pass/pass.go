@@ -60,6 +60,8 @@ type Unit struct {
 	// Fusion is what the device's kernels can fuse; nil: everything.
 	Fusion *Fusion
 
+	// OffloadStates keeps those states in the host's memory that are Offloadable.
+	OffloadStates bool
 	// OffloadActivations keeps activations in the host's memory until the backward half
 	// reads them, only as many as bring the temporaries down to Budget.
 	OffloadActivations bool
@@ -78,8 +80,9 @@ type Unit struct {
 	// tried caches trials for a budget, by recipe and alignment, for everything that [Back] makes
 	// of the function; nil: not cached.
 	tried map[string]trial
-	// arranged is what the passes up to order made of the function last, for what [Back] makes of it next.
-	arranged *arranged
+	// arranged is what the passes up to order made of the function, for what [Back] makes of it next; most
+	// recently used last.
+	arranged []*arranged
 
 	// Placement is the result of the last pass.
 	Placement *Placement
@@ -212,7 +215,14 @@ type arranged struct {
 	by     arrangement
 	f      *graph.Func
 	blocks []Recompute
+	// placement is where its values are if nothing is offloaded, with an alignment; nil: not known.
+	placement *Placement
+	align     int64
 }
+
+// mostArranged is how many functions after order are kept: one for each recipe that is compared with and without
+// offloading.
+const mostArranged = int(RecomputeFull) + 1
 
 // arrangement is what the passes from recompute to order depend on besides the function, unless they have to meet
 // a budget.
@@ -233,25 +243,56 @@ func Front(u *Unit, o Options) error {
 }
 
 // Back returns a copy of u, on which Front ran, after running the remaining passes. set
-// completes the copy. Plans that differ only in what they offload follow one another: they share
-// what comes before.
+// completes the copy. Copies that differ only in what they offload share what comes before.
 func Back(u *Unit, o Options, set func(u *Unit)) (*Unit, error) {
 	v := *u
 	v.F = u.F.Shallow()
 	set(&v)
-	if a := u.arranged; a != nil && v.Recompute != RecomputeAuto && a.by == v.arrangement() {
-		v.F, v.Blocks = a.f, a.blocks
-	} else {
+	var a *arranged
+	if v.Recompute != RecomputeAuto {
+		a = u.arrangedBy(v.arrangement())
+	}
+	if a == nil {
 		if more, err := run(&v, o, passes[own:placing]); err != nil || !more {
 			return &v, err
 		}
-		if u.tried != nil { // otherwise Back makes nothing else of it
-			u.arranged = &arranged{v.arrangement(), v.F, v.Blocks}
-		}
+		a = &arranged{by: v.arrangement(), f: v.F, blocks: v.Blocks}
 	}
-	v.F, v.arranged = v.F.Shallow(), nil
-	_, err := run(&v, o, passes[placing:])
+	if u.tried != nil && v.Recompute != RecomputeAuto { // otherwise Back makes nothing else of it
+		u.keep(a)
+	}
+	f := a.f.Shallow()
+	v.F, v.Blocks, v.arranged = f, a.blocks, nil
+	last := len(passes) - 1
+	if more, err := run(&v, o, passes[placing:last]); err != nil || !more {
+		return &v, err
+	}
+	if v.F == f && a.placement != nil && a.align == v.Align {
+		v.Placement = a.placement
+		return &v, nil
+	}
+	_, err := run(&v, o, passes[last:])
+	if v.F == f {
+		a.placement, a.align = v.Placement, v.Align
+	}
 	return &v, err
+}
+
+// arrangedBy returns the kept function with an arrangement, or nil.
+func (u *Unit) arrangedBy(by arrangement) *arranged {
+	if i := slices.IndexFunc(u.arranged, func(a *arranged) bool { return a.by == by }); i >= 0 {
+		return u.arranged[i]
+	}
+	return nil
+}
+
+// keep makes a the most recently used function.
+func (u *Unit) keep(a *arranged) {
+	u.arranged = slices.DeleteFunc(u.arranged, func(b *arranged) bool { return a == b })
+	if len(u.arranged) == mostArranged {
+		u.arranged = slices.Delete(u.arranged, 0, 1)
+	}
+	u.arranged = append(u.arranged, a)
 }
 
 // run runs a part of the table on u, and reports whether to go on after it.

@@ -195,8 +195,12 @@ func (j *job) finish(p *Program, o *CompileOptions) {
 	if j.f != nil || j.err != nil {
 		return
 	}
+	var rival *pass.Rival
+	if o.Rival != nil {
+		rival = o.Rival(j.u.F.Name)
+	}
 	u, err := pass.Back(j.u, o.passes(), func(u *pass.Unit) {
-		u.Fusion, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.OffloadStates, u.OffloadActivations, u.Staging, u.Context = &p.Traits.Fusion, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.offloadStates, o.OffloadActivations, o.Staging, o.Context
+		u.Fusion, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.Rival, u.OffloadStates, u.OffloadActivations, u.Staging, u.Context = &p.Traits.Fusion, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, rival, o.offloadStates, o.OffloadActivations, o.Staging, o.Context
 	})
 	if err != nil {
 		j.err = fmt.Errorf("compiling %s: %w", j.u.F.Name, err)

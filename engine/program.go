@@ -95,6 +95,8 @@ type CompileOptions struct {
 	// Price returns the time of a node, in seconds, for RecomputeAuto and OffloadActivations;
 	// nil: see [pass.Unit].
 	Price func(n *graph.Node) float64
+	// Rival returns what a function competes with; see [pass.Unit].
+	Rival func(function string) *pass.Rival
 	// Cache, when set, keeps results of this compilation for programs that share it, and
 	// supplies theirs. Of names the training step: in one Cache equal names are equal steps,
 	// except for [Optimizer.Offload].

@@ -70,10 +70,10 @@ type trainingKey struct {
 
 // Compile compiles the training program for settings; price is passed on in [engine.CompileOptions].
 func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
-	return s.compile(c, t, price, nil)
+	return s.compile(c, t, price, nil, nil)
 }
 
-func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, cache *engine.Cache) (*engine.Program, error) {
+func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, rival func(string) *pass.Rival, cache *engine.Cache) (*engine.Program, error) {
 	key := trainingKey{model: s.Model, shape: s.shape(c), narrow: c.NarrowGradients, clip: c.Clip}
 	training := s.Model.Training(key.shape)
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with a single micro-batch, nothing can be shared
@@ -90,7 +90,7 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	return engine.CompileTraining(training, engine.CompileOptions{
 		Cache: cache, Of: key,
 		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Compress: c.Compress, Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Watched: s.World > 0,
-		OffloadActivations: c.Offload.Has(plan.OffloadActivations), Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+		OffloadActivations: c.Offload.Has(plan.OffloadActivations), Price: price, Rival: rival, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
 
@@ -163,7 +163,10 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 	}
 	return &plan.Planner{
 		Compile: func(c plan.Settings) (*engine.Program, error) {
-			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, cache)
+			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, nil, cache)
+		},
+		Against: func(c plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
+			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, rival, cache)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
 		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", FullGradients: s.diloco(), Clips: s.Config.Training.MaxGradNorm > 0, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,

@@ -34,7 +34,13 @@ func offload(u *Unit) error {
 	if err := offloadStates(u); err != nil {
 		return err
 	}
-	return offloadActivations(u)
+	if err := offloadActivations(u); err != nil {
+		return err
+	}
+	if u.Rival != nil && u.OffloadActivations && u.Rival.Slower(u.F) > 0 {
+		return ErrSlower
+	}
+	return nil
 }
 
 // withStatesAway returns f with those states offloaded that can be, and f itself if none can. Nodes of f may be

@@ -56,6 +56,8 @@ type Unit struct {
 	// Price returns the time of an operation, in any unit, for RecomputeAuto and
 	// OffloadActivations; nil counts its FLOPs and bytes.
 	Price func(n *graph.Node) float64
+	// Rival is what RecomputeAuto and OffloadActivations compete with; nil: nothing.
+	Rival *Rival
 
 	// Fusion is what the device's kernels can fuse; nil: everything.
 	Fusion *Fusion

@@ -18,15 +18,11 @@ func fit(u *Unit) error {
 		defer func() { u.tried = nil }()
 	}
 	moves := movesOf(u)
-	after := func(k int) []Recompute {
-		r := make([]Recompute, len(u.Blocks))
-		for _, m := range moves[:k] {
-			r[m.block] = m.to
-		}
-		return r
+	if err := u.compete(moves); err != nil {
+		return err
 	}
 	fits := func(k int) (bool, error) {
-		t, err := u.try(after(k))
+		t, err := u.try(u.after(moves[:k]))
 		return t.most <= u.Budget, err
 	}
 	ok, err := fits(0)
@@ -45,7 +41,7 @@ func fit(u *Unit) error {
 	if err != nil {
 		return err
 	}
-	u.Blocks = after(hi)
+	u.Blocks = u.after(moves[:hi])
 	t, err := u.try(u.Blocks)
 	if err != nil {
 		return err
@@ -54,6 +50,15 @@ func fit(u *Unit) error {
 		t.number(u.F)
 	}
 	return err
+}
+
+// after returns the recipe of each block after some moves.
+func (u *Unit) after(moves []move) []Recompute {
+	r := make([]Recompute, len(u.Blocks))
+	for _, m := range moves {
+		r[m.block] = m.to
+	}
+	return r
 }
 
 // trial is a function with a recipe for each block, as it would be placed.
@@ -79,12 +84,7 @@ func (t trial) decides(budget int64) bool { return t.most <= budget || t.least >
 // try places u with a recipe for each block, as well as it takes to tell whether that is within the budget,
 // unless that is known already.
 func (u *Unit) try(recipe []Recompute) (trial, error) {
-	k := make([]byte, 0, len(recipe)+8)
-	for _, r := range recipe {
-		k = append(k, byte(r))
-	}
-	k = binary.LittleEndian.AppendUint64(k, uint64(u.Align))
-	before, again := u.tried[string(k)]
+	before, again := u.tried[u.key(recipe)]
 	if again && before.decides(u.Budget) {
 		t := before
 		if t.plain {
@@ -92,25 +92,42 @@ func (u *Unit) try(recipe []Recompute) (trial, error) {
 		}
 		return t, nil
 	}
-	f, err := recomputed(u.F, recipe)
+	f, t, err := u.made(recipe, FuseAll)
 	if err != nil {
 		return trial{}, err
 	}
-	v := Unit{F: f, Align: u.Align, Twice: u.Twice}
-	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order} {
-		if err := u.interrupted(); err != nil {
-			return trial{}, err
-		}
-		if err := run(&v); err != nil {
-			return trial{}, err
-		}
-	}
-	t := trial{values: f.NumValues(), plain: f == u.F}
-	if t.least, t.most, err = extent(v.F, u.Align, u.Budget); err != nil {
+	if t.least, t.most, err = extent(f, u.Align, u.Budget); err != nil {
 		return trial{}, err
 	}
-	u.tried[string(k)] = t
+	u.tried[u.key(recipe)] = t
 	return t, nil
+}
+
+// made returns u with a recipe for each block after the passes up to order.
+func (u *Unit) made(recipe []Recompute, can Fusion) (*graph.Func, trial, error) {
+	f, err := recomputed(u.F, recipe)
+	if err != nil {
+		return nil, trial{}, err
+	}
+	v := Unit{F: f, Align: u.Align, Twice: u.Twice, Fusion: &can}
+	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order} {
+		if err := u.interrupted(); err != nil {
+			return nil, trial{}, err
+		}
+		if err := run(&v); err != nil {
+			return nil, trial{}, err
+		}
+	}
+	return v.F, trial{values: f.NumValues(), plain: f == u.F}, nil
+}
+
+// key is what trials of a recipe for each block are kept under.
+func (u *Unit) key(recipe []Recompute) string {
+	k := make([]byte, 0, len(recipe)+8)
+	for _, r := range recipe {
+		k = append(k, byte(r))
+	}
+	return string(binary.LittleEndian.AppendUint64(k, uint64(u.Align)))
 }
 
 // move takes a block to another recipe, which saves more and takes longer.
@@ -118,6 +135,8 @@ type move struct {
 	block int
 	to    Recompute
 	rate  float64 // seconds per byte
+	// seconds that it takes
+	seconds float64
 }
 
 // movesOf returns the moves worth making, in the order in which to make them.
@@ -138,7 +157,7 @@ func movesOf(u *Unit) []move {
 			for r := at + 1; r < RecomputeSlices; r++ {
 				saved := bytes[r][b] - bytes[at][b]
 				if rate := (seconds[r][b] - seconds[at][b]) / saved; saved > 0 && (next.to == 0 || rate <= next.rate) {
-					next.to, next.rate = r, rate
+					next.to, next.rate, next.seconds = r, rate, seconds[r][b]-seconds[at][b]
 				}
 			}
 			if next.to == 0 {

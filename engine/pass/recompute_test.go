@@ -1,6 +1,8 @@
 package pass_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -134,6 +136,50 @@ func TestAutoFitsForLeast(t *testing.T) {
 	}
 	if before > 0 {
 		t.Errorf("the largest budget repeats %.3g FLOPs", before)
+	}
+}
+
+// Auto gives up where all that fits is slower than its rival, and otherwise chooses as if there was none.
+func TestAutoGivesUp(t *testing.T) {
+	s := reference()
+	compile := func(budget int64, rival *pass.Rival) (*engine.Program, error) {
+		o := engine.CompileOptions{Recompute: pass.RecomputeAuto, Budget: budget}
+		if rival != nil {
+			o.Rival = func(string) *pass.Rival { return rival }
+		}
+		return engine.CompileTraining(s.training(), o)
+	}
+	whole, err := engine.CompileTraining(s.training(), engine.CompileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := whole.Layout.Temps.Bytes
+	allows := func(flops float64) *pass.Rival {
+		return &pass.Rival{Spare: flops, Slower: func(f *graph.Func) float64 {
+			again, _ := rebuilt(f)
+			return again - flops
+		}}
+	}
+	want, err := compile(most*3/4, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	takes, _ := rebuilt(want.Funcs[0].F)
+	if takes == 0 {
+		t.Fatal("nothing is repeated")
+	}
+	for _, c := range []struct {
+		budget int64
+		flops  float64
+		lost   bool
+	}{{most * 3 / 4, 0, true}, {most * 3 / 4, takes / 100, true}, {most * 3 / 4, takes, false}, {most * 3 / 4, 2 * takes, false}, {most, 0, false}} {
+		p, err := compile(c.budget, allows(c.flops))
+		if c.lost != errors.Is(err, pass.ErrSlower) || !c.lost && err != nil {
+			t.Errorf("budget %d, %g FLOPs of %g: %v", c.budget, c.flops, takes, err)
+		}
+		if err == nil && c.budget < most && !slices.Equal(p.Funcs[0].Blocks, want.Funcs[0].Blocks) {
+			t.Errorf("%g FLOPs: chose %v, want %v", c.flops, p.Funcs[0].Blocks, want.Funcs[0].Blocks)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -20,7 +21,12 @@ func production() hf.NeoX {
 
 // compiler returns a function that compiles m for sequences of length t.
 func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
-	return func(s plan.Settings) (*engine.Program, error) {
+	return func(s plan.Settings) (*engine.Program, error) { return against(m, t, traits)(s, nil) }
+}
+
+// against returns the same for programs that compete.
+func against(m hf.NeoX, t int, traits engine.Traits) func(plan.Settings, func(string) *pass.Rival) (*engine.Program, error) {
+	return func(s plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
 		tr := engine.Training{
 			Accumulation: s.Accumulation,
 			Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1},
@@ -38,7 +44,7 @@ func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 			tr.Optimizer.Gradients = graph.BF16
 		}
 		o := engine.CompileOptions{Traits: &traits, ComputeDType: graph.F32, Recompute: s.Recompute, Budget: s.Budget, Slices: s.Slices,
-			OffloadActivations: s.Offload.Has(plan.OffloadActivations)}
+			OffloadActivations: s.Offload.Has(plan.OffloadActivations), Rival: rival}
 		if traits.Name == engine.CUDA.Name {
 			c, err := device.Lookup("T4")
 			if err != nil {

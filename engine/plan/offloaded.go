@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -58,32 +60,94 @@ func (p *Planner) choices(from Offload) (list []Offload) {
 }
 
 // auto returns the fastest plan that fits: the one with the least recomputation and everything on the card
-// or, if the planner may decide that, one that uses main memory.
-func (p *Planner) auto(s Settings) (*planned, error) {
-	best, err := p.recomputed(s, nil)
-	if err != nil || !p.AutoOffload || best.report.Fits && best.report.Run.Settings.Recompute == pass.RecomputeNone {
-		return best, err
+// or, if the planner may decide that, one that uses main memory. It returns nil if what fits is slower than rival,
+// which fits.
+func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
+	if !s.Offload.Has(OffloadActivations) {
+		plain := s
+		plain.Recompute = pass.RecomputeNone
+		d, err := p.plan(plain)
+		if err != nil || d.report.Fits {
+			return d, err
+		}
+		if rival.outruns(d) {
+			return nil, nil
+		}
 	}
-	for _, s.Offload = range p.choices(s.Offload) {
-		if lost, err := p.beaten(s, best); err != nil {
+	var options []Offload
+	if p.AutoOffload {
+		options = p.choices(s.Offload)
+	}
+	limit, away, looked, err := p.limit(s, options, rival)
+	if err != nil {
+		return nil, err
+	}
+	if best, err = p.recomputed(s, limit); err != nil {
+		return nil, err
+	}
+	here := s.Offload
+	for _, s.Offload = range options {
+		if !looked || s.Offload != here|OffloadActivations {
+			d, err := p.option(s, limit, best)
+			if err != nil {
+				return nil, err
+			}
+			best = best.or(d)
+		} else if lost, err := p.beaten(s, best); err != nil {
 			return nil, err
-		} else if lost {
-			continue
+		} else if !lost {
+			best = best.or(away)
 		}
-		d, err := p.recomputed(s, best)
-		if err != nil {
-			return nil, err
-		}
-		best = best.or(d)
+	}
+	if limit != rival && (best == nil || !best.report.Fits) {
+		best = limit
+	}
+	if rival != nil && rival.report.Fits && (best == nil || !best.report.Fits || rival.outruns(best)) {
+		return nil, nil
 	}
 	return best, nil
 }
 
+// limit returns a plan that fits and that [Planner.auto] need not look for slower ones than: rival or, if there is none,
+// full recomputation, which takes one plan instead of many; or, if it is faster, the best plan with activations in main
+// memory. away is that plan, nil if it is slower, if it was looked for.
+func (p *Planner) limit(s Settings, options []Offload, rival *planned) (limit, away *planned, looked bool, err error) {
+	with := s.with(s.Offload | OffloadActivations)
+	if !slices.Contains(options, with.Offload) {
+		return rival, nil, false, nil
+	}
+	if limit = rival; rival == nil || !rival.report.Fits {
+		s.Recompute = pass.RecomputeFull
+		if limit, err = p.plan(s); err != nil || !limit.report.Fits {
+			return rival, nil, false, err
+		}
+	}
+	if away, err = p.recomputedAway(with, limit); err != nil {
+		return nil, nil, false, err
+	}
+	return limit.or(away), away, true, nil
+}
+
+// option returns the fastest plan with other data in main memory, nil if that is slower than limit or not faster
+// than best.
+func (p *Planner) option(s Settings, limit, best *planned) (*planned, error) {
+	plain := s
+	plain.Recompute = pass.RecomputeNone
+	plain.Offload &^= OffloadActivations
+	if d, err := p.plan(plain); err != nil || limit.outruns(d) {
+		return nil, err
+	}
+	if lost, err := p.beaten(s, best); err != nil || lost {
+		return nil, err
+	}
+	return p.recomputed(s, limit.or(best))
+}
+
 // or returns e if it fits and d does not, if both fit and it is faster, if neither fits and it needs less, or if
-// d is nil; otherwise d.
+// d is nil; otherwise d. Either may be nil.
 func (d *planned) or(e *planned) *planned {
-	if d == nil {
-		return e
+	if d == nil || e == nil {
+		return cmp.Or(d, e)
 	}
 	switch a, b := d.report, e.report; {
 	case a.Fits != b.Fits:
@@ -99,6 +163,11 @@ func (d *planned) or(e *planned) *planned {
 // beats reports whether d fits and takes an update of no more than the given seconds. d may be nil.
 func (d *planned) beats(seconds float64) bool {
 	return d != nil && d.report.Fits && d.report.Time.Update <= seconds
+}
+
+// outruns reports whether d fits and e, whether it fits or not, is slower. d may be nil.
+func (d *planned) outruns(e *planned) bool {
+	return d != nil && d.report.Fits && d.report.Time.Update < e.report.Time.Update
 }
 
 // beaten reports whether nothing that s may turn into is faster than best: neither recomputation nor activations
@@ -120,19 +189,23 @@ func (p *Planner) beaten(s Settings, best *planned) (bool, error) {
 const little = 0.005
 
 // recomputedAway returns the fastest plan that fits of all recipes with activations in main memory. More
-// recomputation needs fewer of them there. It does not search for plans that are slower than rival, if that fits.
+// recomputation needs fewer of them there. It does not search for plans that are slower than rival, if that fits, and
+// returns nil if there are no others.
 func (p *Planner) recomputedAway(s Settings, rival *planned) (best *planned, err error) {
 	fastest := rival
 	for r := pass.RecomputeNone; r <= pass.RecomputeFull; r++ {
 		s.Recompute = r
 		if lost, err := p.beaten(s, fastest); err != nil {
 			return nil, err
-		} else if lost && best != nil {
-			continue
+		} else if lost {
+			break // recomputing even more is not faster
 		}
 		d, err := p.away(s, fastest)
 		if err != nil {
 			return nil, err
+		}
+		if d == nil {
+			continue
 		}
 		if d.room() <= 0 {
 			return d, nil // what is kept between updates alone does not fit
@@ -153,7 +226,7 @@ func (p *Planner) recomputedAway(s Settings, rival *planned) (best *planned, err
 }
 
 // away keeps as few activations in main memory as make the program fit, or none if it fits without. It gives up,
-// with a plan that does not fit, once that is slower than rival and rival fits.
+// with nil or a plan that does not fit, once that is slower than rival and rival fits.
 func (p *Planner) away(s Settings, rival *planned) (*planned, error) {
 	here := s
 	here.Offload &^= OffloadActivations
@@ -172,14 +245,14 @@ func (p *Planner) away(s Settings, rival *planned) (*planned, error) {
 			break
 		}
 		last := d.report.Total
-		if d, err = p.plan(s); err != nil || d.report.onDevice() || d.report.Total == last || rival.beats(d.report.Time.Update) {
+		if d, err = p.against(s, rival); err != nil || d == nil || d.report.onDevice() || d.report.Total == last || rival.beats(d.report.Time.Update) {
 			return d, err // further activations there take further time
 		}
 		// Packing needs more than the sum of what is live, by an amount that changes with each schedule.
 		s.Budget -= max(d.report.Total-d.report.Capacity, room/32)
 	}
 	s.Budget = allAway
-	all, err := p.plan(s)
+	all, err := p.against(s, rival)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,12 @@ type Run struct {
 	MPI bool `json:"mpi,omitempty"`
 }
 
+// microBatches returns how many micro-batches of an update one process computes.
+func (r Run) microBatches() int {
+	ranks := max(1, r.Ranks)
+	return (max(1, r.Settings.Accumulation) + ranks - 1) / ranks
+}
+
 // Report is the plan of a program on a target.
 type Report struct {
 	Target   Target `json:"target"`

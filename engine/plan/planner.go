@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -13,6 +14,9 @@ import (
 // latest programs. It is not safe for concurrent use.
 type Planner struct {
 	Compile Compile
+	// Against compiles like Compile, but gives up with [pass.ErrSlower] if the program could only lose against what
+	// each function competes with; if it is nil, Compile is used.
+	Against func(s Settings, rival func(function string) *pass.Rival) (*engine.Program, error)
 	Target  Target
 	// Facts completes the Run of a program: tokens, workspace, staging. If it is nil, the settings are all
 	// there is.
@@ -45,6 +49,7 @@ type planned struct {
 	program *engine.Program // nil if it was dropped
 	report  *Report
 	layout  engine.Layout // without the places of tensors
+	frame   *engine.Program
 }
 
 // Plan returns the report of settings. [pass.RecomputeAuto] and [OffloadActivations] without a budget get
@@ -66,14 +71,19 @@ func (p *Planner) Program(s Settings) (*engine.Program, error) {
 	if d.program != nil {
 		return d.program, nil
 	}
-	if d.program, err = p.compile(d.report.Run.Settings); err == nil {
+	if d.program, err = p.compile(d.report.Run.Settings, nil); err == nil {
 		p.keep(d)
 	}
 	return d.program, err
 }
 
-func (p *Planner) compile(s Settings) (*engine.Program, error) {
-	program, err := p.Compile(s)
+// compile compiles the program of settings; rival is passed on, if it is not nil.
+func (p *Planner) compile(s Settings, rival func(function string) *pass.Rival) (program *engine.Program, err error) {
+	if rival == nil || p.Against == nil {
+		program, err = p.Compile(s)
+	} else {
+		program, err = p.Against(s, rival)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("planning %v: %w", s, err)
 	}
@@ -90,7 +100,10 @@ func (p *Planner) keep(d *planned) {
 	}
 }
 
-func (p *Planner) plan(s Settings) (*planned, error) {
+func (p *Planner) plan(s Settings) (*planned, error) { return p.against(s, nil) }
+
+// against plans settings. It may return nil if they are slower than rival, which may be nil, and that fits.
+func (p *Planner) against(s Settings, rival *planned) (*planned, error) {
 	s.Accumulation = max(1, s.Accumulation)
 	if s.Recompute != pass.RecomputeSlices {
 		s.Slices = 0
@@ -101,8 +114,8 @@ func (p *Planner) plan(s Settings) (*planned, error) {
 	if err := p.Least.Check(s, p.Target, p.LeastMicroBatch); err != nil {
 		return nil, err
 	}
-	d, err := p.make(s)
-	if err != nil {
+	d, err := p.make(s, rival)
+	if err != nil || d == nil {
 		return nil, err
 	}
 	if p.done == nil {
@@ -113,12 +126,12 @@ func (p *Planner) plan(s Settings) (*planned, error) {
 	return d, nil
 }
 
-func (p *Planner) make(s Settings) (*planned, error) {
+func (p *Planner) make(s Settings, rival *planned) (*planned, error) {
 	switch {
 	case !p.Offload.Has(s.Offload):
 		return nil, fmt.Errorf("planning %v: training.offload: %v is not possible here", s, s.Offload)
 	case s.Recompute == pass.RecomputeAuto && s.Budget == 0:
-		return p.auto(s)
+		return p.auto(s, rival)
 	case s.Recompute == pass.RecomputeSlices && s.Slices == 0:
 		return p.slices(s)
 	case s.Offload.Has(OffloadActivations) && s.Budget == 0:
@@ -129,7 +142,14 @@ func (p *Planner) make(s Settings) (*planned, error) {
 			Problem: fmt.Sprintf("%d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, min(s.MicroBatch, MostSlices))),
 		}
 	}
-	program, err := p.compile(s)
+	clock, err := p.clock(s, rival)
+	if err != nil {
+		return nil, err
+	}
+	program, err := p.compile(s, clock)
+	if errors.Is(err, pass.ErrSlower) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +160,7 @@ func (p *Planner) make(s Settings) (*planned, error) {
 		}
 		r.Settings = s
 	}
-	d := &planned{program, New(program, p.Target, r), program.Layout}
+	d := &planned{program, New(program, p.Target, r), program.Layout, frameOf(program)}
 	d.layout.State, d.layout.Input, d.layout.Output = nil, nil, nil
 	p.keep(d)
 	return d, nil
@@ -154,7 +174,8 @@ func (d *planned) room() int64 {
 // recomputed finds the least recomputation that fits. The budget is what the same program without
 // recomputation leaves for temporaries, lowered as needed if packing needs more than the sum of what is live.
 // If no budget fits, one recipe for all blocks is tried, and finally slices. If nothing fits, it returns the
-// most slices, or full recomputation of every block if slices save nothing.
+// most slices, or full recomputation of every block if slices save nothing. It returns nil if what fits is slower
+// than rival, which fits.
 func (p *Planner) recomputed(s Settings, rival *planned) (*planned, error) {
 	if s.Offload.Has(OffloadActivations) {
 		return p.recomputedAway(s, rival)
@@ -171,7 +192,7 @@ func (p *Planner) recomputed(s Settings, rival *planned) (*planned, error) {
 		if s.Budget <= 0 {
 			break
 		}
-		if d, err = p.plan(s); err != nil || d.report.Fits {
+		if d, err = p.against(s, rival); err != nil || d == nil || d.report.Fits {
 			return d, err
 		}
 		if !slices.ContainsFunc(d.report.Blocks, func(b Block) bool { return b.Block > 0 && b.Recompute < pass.RecomputeFull }) {

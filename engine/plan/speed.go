@@ -212,10 +212,13 @@ type operation struct {
 	shared   float64 // of its launch with the operation before
 }
 
+// updateFunctions are the functions of an update, in order; of variants the first stands for all.
+var updateFunctions = []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate, engine.FuncOuterGradient, engine.FuncOuterUpdate}
+
 // operations returns the nodes of an update that do any work.
 func (s Speed) operations(p *engine.Program, accumulation int) iter.Seq[operation] {
 	return func(yield func(operation) bool) {
-		for _, name := range []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate, engine.FuncOuterGradient, engine.FuncOuterUpdate} {
+		for _, name := range updateFunctions {
 			fn := firstVariant(p, name)
 			if fn == nil {
 				continue
@@ -302,9 +305,8 @@ func (s Speed) priced(nodes []*graph.Node) (map[*graph.Node]Pipes, bool) {
 func Predict(p *engine.Program, s Speed, r Run) Timing {
 	var t Timing
 	acc := float64(max(1, r.Settings.Accumulation))
-	ranks := max(1, r.Ranks)
 	bus := crossing{speed: s}
-	for l := range s.operations(p, (max(1, r.Settings.Accumulation)+ranks-1)/ranks) {
+	for l := range s.operations(p, r.microBatches()) {
 		if bus.transfers(l) {
 			continue
 		}

@@ -1,0 +1,56 @@
+package plan_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+)
+
+// small returns a planner for a part of the production model on a T4 with a memory budget, which may move anything to
+// main memory.
+func small(t *testing.T, budget int64) *plan.Planner {
+	target := onCard(t, "T4")
+	target.Budget, target.HostMemory = budget, 12<<30
+	m := production()
+	m.Layers = 6
+	p := planner(m, 1024, target)
+	p.Offload, p.AutoOffload = plan.OffloadAll, true
+	return p
+}
+
+// TestLosersAreGivenUp: plans that lose are not compiled to their end, and the choice is what it is without that.
+func TestLosersAreGivenUp(t *testing.T) {
+	for _, budget := range []int64{8 << 30, 10 << 30} {
+		s := plan.Settings{MicroBatch: 16, Accumulation: 2, Precision: device.FP16, CEChunk: 1024, Recompute: pass.RecomputeAuto}
+		alone := small(t, budget)
+		alone.Against = nil
+		want, err := alone.Plan(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := small(t, budget)
+		gaveUp, compile := 0, p.Against
+		p.Against = func(s plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
+			program, err := compile(s, rival)
+			if errors.Is(err, pass.ErrSlower) {
+				gaveUp++
+			}
+			return program, err
+		}
+		got, err := p.Plan(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d compiled, %d given up; %d without giving up: %v", p.Compiled, gaveUp, alone.Compiled, got.Run.Settings)
+		if got.Run.Settings != want.Run.Settings || got.Total != want.Total || got.Time.Update != want.Time.Update || !got.Fits {
+			t.Errorf("chose %v in %g s, want %v in %g s", got.Run.Settings, got.Time.Update, want.Run.Settings, want.Time.Update)
+		}
+		if gaveUp == 0 || p.Compiled >= alone.Compiled {
+			t.Errorf("%d programs compiled and %d given up, %d compiled without that", p.Compiled, gaveUp, alone.Compiled)
+		}
+	}
+}

@@ -49,7 +49,7 @@ type Candidate struct {
 // Choice is the result of a search.
 type Choice struct {
 	Best *Report `json:"best"`
-	// Candidates are all settings that were compiled; the fastest that fits comes first.
+	// Candidates are all settings that were planned and not given up; the fastest that fits comes first.
 	Candidates []Candidate `json:"candidates"`
 }
 
@@ -70,7 +70,7 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 		return nil, err
 	}
 	for _, o := range p.choices(s.Offload) {
-		if f.best != nil && f.best.Run.Settings.Recompute == pass.RecomputeNone && f.best.Time.Exposed == 0 {
+		if f.best != nil && f.best.report.Run.Settings.Recompute == pass.RecomputeNone && f.best.report.Time.Exposed == 0 {
 			break // nothing can be faster
 		}
 		f.s.Offload, s.Offload = o, o
@@ -119,7 +119,7 @@ type fitting struct {
 	s       Search
 	batches []int
 	seen    map[Settings]*Report
-	best    *Report
+	best    *planned
 }
 
 // all searches every precision.
@@ -153,8 +153,8 @@ func (f *fitting) precision(p device.Precision) error {
 				return err
 			}
 		case f.best != before:
-			i := slices.Index(f.batches, f.best.Run.Settings.MicroBatch)
-			if f.best.Run.Settings.Recompute != pass.RecomputeNone {
+			i := slices.Index(f.batches, f.best.report.Run.Settings.MicroBatch)
+			if f.best.report.Run.Settings.Recompute != pass.RecomputeNone {
 				if err := f.climb(p, small, f.batches[i:min(i+2, len(f.batches))]); err != nil {
 					return err
 				}
@@ -170,22 +170,29 @@ func (f *fitting) precision(p device.Precision) error {
 	return f.uniform(before, p, chunk)
 }
 
-// try plans one candidate and keeps the best.
+// try plans one candidate and keeps the best. It returns nil if the candidate is [pass.RecomputeAuto] and all that
+// fits of it is slower than the best.
 func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recompute) (*Report, error) {
-	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, Compress: f.s.Compress, NarrowGradients: f.s.NarrowGradients, Clip: f.s.Clip})
-	if err != nil {
+	d, err := f.p.against(f.settings(precision, chunk, batch, r), f.best)
+	if err != nil || d == nil {
 		return nil, err
 	}
+	rep := d.report
 	f.seen[rep.Run.Settings] = rep
-	if rep.Fits && (f.best == nil || faster(rep, f.best)) {
-		f.best = rep
+	if rep.Fits && (f.best == nil || faster(rep, f.best.report)) {
+		f.best = d
 	}
 	return rep, nil
 }
 
+// settings returns those of a candidate.
+func (f *fitting) settings(precision device.Precision, chunk, batch int, r pass.Recompute) Settings {
+	return Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, Compress: f.s.Compress, NarrowGradients: f.s.NarrowGradients, Clip: f.s.Clip}
+}
+
 // beaten reports whether r, and anything at least as slow, cannot win.
 func (f *fitting) beaten(r *Report) bool {
-	return f.best != nil && !faster(r, f.best)
+	return f.best != nil && !faster(r, f.best.report)
 }
 
 // faster orders plans by predicted time, then by memory.
@@ -225,18 +232,28 @@ func (f *fitting) search(precision device.Precision, chunk int, batches []int) e
 	return f.climb(precision, chunk, batches[lo:])
 }
 
-// away tries micro-batches with activations in main memory, from the largest down, for as long as smaller
-// ones are faster. Smaller micro-batches wait less for copies but pass over the weights more often.
+// away tries micro-batches with activations in main memory, from the largest down; with a fixed recipe for as long
+// as smaller ones are faster. Smaller micro-batches wait less for copies but pass over the weights more often.
 func (f *fitting) away(precision device.Precision, chunk int) error {
 	recompute := pass.RecomputeAuto
 	if f.s.Recompute != nil {
 		recompute = *f.s.Recompute
+	}
+	if recompute == pass.RecomputeAuto {
+		// Nothing is faster than the largest batch with everything on the card and without recomputation.
+		s := f.settings(precision, chunk, f.batches[len(f.batches)-1], pass.RecomputeNone)
+		if bound, err := f.p.Plan(s.without(OffloadActivations)); err != nil || f.beaten(bound) {
+			return err
+		}
 	}
 	var previous *Report
 	for _, batch := range slices.Backward(f.batches) {
 		r, err := f.try(precision, chunk, batch, recompute)
 		if err != nil {
 			return err
+		}
+		if r == nil {
+			continue // but an even smaller one may win, with less to keep besides the sums of gradients
 		}
 		if previous != nil && previous.Fits && faster(previous, r) {
 			break
@@ -262,6 +279,9 @@ func (f *fitting) climb(precision device.Precision, chunk int, batches []int) er
 		if err != nil {
 			return err
 		}
+		if auto == nil {
+			continue
+		}
 		if !auto.Fits || (previous != nil && faster(previous, auto)) {
 			i = max(i, len(batches)-2)
 		}
@@ -273,13 +293,14 @@ func (f *fitting) climb(precision device.Precision, chunk int, batches []int) er
 // uniform tries less recomputation than the best plan uses, if that is new since before, but in every block:
 // strong recomputation in a few blocks nearly always needs less memory, but not always. If nothing in this
 // precision fits, it tries the smallest and the largest batch with the given chunk.
-func (f *fitting) uniform(before *Report, precision device.Precision, chunk int) error {
+func (f *fitting) uniform(before *planned, precision device.Precision, chunk int) error {
 	if f.s.Recompute != nil || (f.best != nil && f.best == before) {
 		return nil
 	}
-	from, most := []*Report{f.best}, pass.RecomputeNone
+	var from []*Report
+	most := pass.RecomputeNone
 	if f.best == nil {
-		from, most = nil, pass.RecomputeFull
+		most = pass.RecomputeFull
 		for s, r := range f.seen {
 			if s.Recompute == pass.RecomputeNone && s.Offload == f.s.Offload && s.Precision == precision && s.CEChunk == chunk &&
 				(s.MicroBatch == f.batches[0] || s.Accumulation == 1) {
@@ -287,7 +308,8 @@ func (f *fitting) uniform(before *Report, precision device.Precision, chunk int)
 			}
 		}
 	} else {
-		for _, b := range f.best.Blocks {
+		from = []*Report{f.best.report}
+		for _, b := range f.best.report.Blocks {
 			most = max(most, b.Recompute)
 		}
 	}
@@ -314,7 +336,7 @@ func (f *fitting) least() Settings {
 }
 
 func (f *fitting) choice() *Choice {
-	c := &Choice{Best: f.best}
+	c := &Choice{Best: f.best.report}
 	for s, r := range f.seen {
 		c.Candidates = append(c.Candidates, Candidate{s, r.Total, r.Time, r.Fits, f.why(r)})
 	}
@@ -332,7 +354,7 @@ func (f *fitting) choice() *Choice {
 
 // why says why r lost.
 func (f *fitting) why(r *Report) string {
-	best := f.best
+	best := f.best.report
 	if r == best {
 		return ""
 	}

@@ -54,3 +54,30 @@ func TestLosersAreGivenUp(t *testing.T) {
 		}
 	}
 }
+
+// TestFitIsNoSlowerThanAnyMicroBatch: the search does not end at a micro-batch that loses, as smaller ones may win:
+// here the largest needs no sums of gradients, the next one down has too little room for what is kept besides them.
+func TestFitIsNoSlowerThanAnyMicroBatch(t *testing.T) {
+	const budget, effective = 17 << 29, 32
+	with := func() *plan.Planner {
+		p := small(t, budget)
+		p.Offload = plan.OffloadActivations
+		return p
+	}
+	p := with()
+	c, err := p.Fit(plan.Search{Effective: effective, Precisions: []device.Precision{device.FP16}, CEChunk: 1024, Offload: plan.OffloadActivations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d compiled: %v in %g s", p.Compiled, c.Best.Run.Settings, c.Best.Time.Update)
+	for n := 1; n <= effective; n *= 2 {
+		r, err := with().Plan(plan.Settings{MicroBatch: n, Accumulation: effective / n, Precision: device.FP16, CEChunk: 1024, Recompute: pass.RecomputeAuto, Offload: plan.OffloadActivations})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%v: %g s, fits %v", r.Run.Settings, r.Time.Update, r.Fits)
+		if r.Fits && r.Time.Update < c.Best.Time.Update {
+			t.Errorf("chose %v in %g s, %v takes %g s", c.Best.Run.Settings, c.Best.Time.Update, r.Run.Settings, r.Time.Update)
+		}
+	}
+}

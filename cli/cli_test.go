@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/session"
 )
 
 // ownCache runs the tests with their own cache folder.
@@ -30,12 +31,13 @@ func (m ownCache) Run() int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	replayElsewhere = replayHere // the test's own process has the cards
+	session.ReuseRates()
 	return m.M.Run()
 }
 
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
-		"snug":      func() { fakeCards(); hurry(); mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"snug":      func() { fakeCards(); hurry(); session.ReuseRates(); mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 		"snug-peak": snugPeak,
 		"makedata":  makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})

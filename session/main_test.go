@@ -3,6 +3,8 @@ package session_test
 import (
 	"os"
 	"testing"
+
+	"github.com/snug-ml/snug/session"
 )
 
 // TestMain keeps rates measured by tests out of the user's cache.
@@ -16,6 +18,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
+	session.ReuseRates()
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)

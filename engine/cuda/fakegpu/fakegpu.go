@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // T4 is the card that snug is primarily made for.
@@ -265,7 +267,10 @@ func (c *Context) AllocHost(bytes int64) ([]byte, error) {
 	if err := c.call(driver.HostAlloc); err != nil {
 		return nil, err
 	}
-	b := make([]byte, max(bytes, 1))
+	b, err := offheap.Allocate(max(bytes, 1)) // buffers are large, and tests use little of them
+	if err != nil {
+		return nil, &driver.Error{Call: driver.HostAlloc, Code: driver.OutOfMemory, Log: err.Error()}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hosts[&b[0]] = len(b)
@@ -276,13 +281,13 @@ func (c *Context) AllocHost(bytes int64) ([]byte, error) {
 func (c *Context) FreeHost(b []byte) error {
 	first := &b[:1][0]
 	c.mu.Lock()
-	_, ok := c.hosts[first]
+	n, ok := c.hosts[first]
 	delete(c.hosts, first)
 	c.mu.Unlock()
 	if !ok {
 		return &driver.Error{Call: "cuMemFreeHost", Code: driver.InvalidValue}
 	}
-	return c.call("cuMemFreeHost")
+	return errors.Join(c.call("cuMemFreeHost"), offheap.Release(unsafe.Slice(first, n)))
 }
 
 // Close implements [driver.Context]. Objects still open are an error here, which the real driver would not

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/kernels/lines"
@@ -28,11 +29,11 @@ func (c *Context) LoadDescribed(ptx string, says func(line int) string) (driver.
 	if err != nil {
 		return nil, err
 	}
-	source := lines.Of(ptx)
-	m.Source = func(line int) string {
-		parts := slices.DeleteFunc([]string{source(line), says(line)}, func(s string) bool { return s == "" })
+	source := sync.OnceValue(func() func(int) string { return lines.Of(ptx) }) // only faults need it
+	m = m.WithSource(func(line int) string {
+		parts := slices.DeleteFunc([]string{source()(line), says(line)}, func(s string) bool { return s == "" })
 		return strings.Join(parts, ", ")
-	}
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if kept := c.driver.codeCache(); !kept.has(c, ptx) {
@@ -58,9 +59,51 @@ func (c *Context) parse(name, ptx string) (*ptxsim.Module, error) {
 			}
 		}
 	}
-	m, err := ptxsim.Parse(ptx)
+	m, err := parsedModules.parse(ptx)
 	if err != nil {
 		return nil, &driver.Error{Call: name, Code: driver.InvalidPTX, Log: err.Error()}
+	}
+	return m, nil
+}
+
+// recentModules are the modules parsed last. Tests load the same text again and again, and parsing takes longer
+// than running small kernels.
+type recentModules struct {
+	mu     sync.Mutex
+	recent []parsedModule // the latest last
+}
+
+type parsedModule struct {
+	ptx    string
+	module *ptxsim.Module
+}
+
+// maxRecent bounds the memory that they take. A run loads fewer.
+const maxRecent = 24
+
+var parsedModules recentModules
+
+func (r *recentModules) parse(ptx string) (*ptxsim.Module, error) {
+	r.mu.Lock()
+	for i, p := range r.recent {
+		if p.ptx == ptx {
+			r.recent = append(slices.Delete(r.recent, i, i+1), p)
+			r.mu.Unlock()
+			return p.module, nil
+		}
+	}
+	r.mu.Unlock()
+	m, err := ptxsim.Parse(ptx)
+	if err != nil {
+		return nil, err
+	}
+	if m.Constant() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.recent) == maxRecent {
+			r.recent = slices.Delete(r.recent, 0, 1)
+		}
+		r.recent = append(r.recent, parsedModule{ptx, m})
 	}
 	return m, nil
 }

@@ -95,6 +95,10 @@ func (w *warp) checkShared(m uint32, n int, kind accessKind) {
 			continue
 		}
 		for i := w.off[l] / 4; i < (w.off[l]+n)/4; i++ {
+			if kind == plainLoad && s.bytes == nil && s.valid[i] == 15 && s.flight[i] == 0 {
+				w.reread(&s.words[i], &me, 4*i) // what follows, for nearly all accesses
+				continue
+			}
 			w.checkContent(s, l, i, 15, kind)
 			w.touch(&s.words[i], &me, 4*i, kind)
 			if s.bytes != nil {
@@ -148,6 +152,21 @@ func (w *warp) touch(t *touch, me *mark, at int, kind accessKind) {
 		if w.collective {
 			t.reads[0].lane = allLanes
 		}
+	}
+}
+
+// reread is touch for a load.
+func (w *warp) reread(t *touch, me *mark, at int) {
+	if !w.ordered(&t.write, me.lane) {
+		w.race(t, me, at, plainLoad)
+	}
+	r := &t.reads[0]
+	if r.set && r.warp != me.warp {
+		t.reads[1] = *r
+	}
+	*r = *me
+	if w.collective {
+		r.lane = allLanes
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // class is one of a warp's three register files.
@@ -150,7 +151,7 @@ func handler(name string) func(c *compiler) error {
 }
 
 func compile(m *Module, f *function) (*Kernel, error) {
-	k := &Kernel{Name: f.name, MaxThreads: f.max, Required: f.req, module: m}
+	k := &Kernel{Name: f.name, MaxThreads: f.max, Required: f.req, module: m, blocks: new(sync.Pool)}
 	k.specials = map[string]ref{}
 	k.dynAlign = 1
 	c := &compiler{m: m, k: k, shared: map[*symbol]uint64{}, fixed: map[fixedKey]ref{}}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -186,6 +187,9 @@ var cacheHints = []string{"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc",
 
 var strengths = []string{"volatile", "weak", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys"}
 
+// memoryOptions are the parts of an opcode that ld and st take.
+var memoryOptions = slices.Concat([]string{"v2", "v4", "global", "shared", "shared::cta", "local", "param", "const", "param::entry", "param::func"}, cacheHints, strengths)
+
 // memoryOp is what ld and st have in common.
 type memoryOp struct {
 	typ   typ
@@ -207,8 +211,7 @@ func (c *compiler) memoryOp(i int, write bool) (o memoryOp, err error) {
 	if o.typ, err = c.typ(0); err != nil {
 		return o, err
 	}
-	allowed := append(append([]string{"v2", "v4", "global", "shared", "shared::cta", "local", "param", "const", "param::entry", "param::func"}, cacheHints...), strengths...)
-	if err := c.allow(allowed...); err != nil {
+	if err := c.allow(memoryOptions...); err != nil {
 		return o, err
 	}
 	if o.typ.size() == 0 || o.typ == tTF32 || o.typ == tBF16 || o.typ == tF16x2 || o.typ == tBF16x2 {

@@ -61,7 +61,7 @@ type Kernel struct {
 
 	module *Module
 	code   []inst
-	blocks sync.Pool // of *block, left by earlier launches
+	blocks *sync.Pool // of *block, left by earlier launches of the kernel or a copy
 	program
 }
 
@@ -199,6 +199,25 @@ func Parse(text string) (*Module, error) {
 		m.kernels[f.name] = k
 	}
 	return m, nil
+}
+
+// Constant reports whether kernels cannot change the module's variables, so that one module can stand for
+// several loaded from the same text.
+func (m *Module) Constant() bool {
+	return !slices.ContainsFunc(m.vars, func(x *symbol) bool { return x.space != constant })
+}
+
+// WithSource returns a copy of m with another Source. The two share their kernels' code.
+func (m *Module) WithSource(source func(line int) string) *Module {
+	c := *m
+	c.Source, c.kernels = source, make(map[string]*Kernel, len(m.kernels))
+	for name, k := range m.kernels {
+		c.kernels[name] = &Kernel{
+			Name: k.Name, Params: k.Params, ParamBytes: k.ParamBytes, StaticShared: k.StaticShared, MaxThreads: k.MaxThreads, Required: k.Required,
+			module: &c, code: k.code, blocks: k.blocks, program: k.program,
+		}
+	}
+	return &c
 }
 
 func (p *parser) errorf(line int, format string, a ...any) error {

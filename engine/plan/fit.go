@@ -49,8 +49,10 @@ type Candidate struct {
 // Choice is the result of a search.
 type Choice struct {
 	Best *Report `json:"best"`
-	// Candidates are all settings that were planned and not given up; the fastest that fits comes first.
+	// Candidates are all settings that were planned to the end; the fastest that fits comes first.
 	Candidates []Candidate `json:"candidates"`
+	// GivenUp are settings of which all that fits is slower than Best, which was known before their bytes were.
+	GivenUp []Settings `json:"given_up,omitempty"`
 }
 
 // Fit finds the settings with the most predicted tokens/s at the effective batch that fit the target. It
@@ -120,6 +122,7 @@ type fitting struct {
 	batches []int
 	seen    map[Settings]*Report
 	best    *planned
+	givenUp []Settings
 }
 
 // all searches every precision.
@@ -173,9 +176,14 @@ func (f *fitting) precision(p device.Precision) error {
 // try plans one candidate and keeps the best. It returns nil if the candidate is [pass.RecomputeAuto] and all that
 // fits of it is slower than the best.
 func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recompute) (*Report, error) {
-	d, err := f.p.against(f.settings(precision, chunk, batch, r), f.best)
-	if err != nil || d == nil {
+	s := f.settings(precision, chunk, batch, r)
+	d, err := f.p.against(s, f.best)
+	if err != nil {
 		return nil, err
+	}
+	if d == nil {
+		f.givenUp = append(f.givenUp, s)
+		return nil, nil
 	}
 	rep := d.report
 	f.seen[rep.Run.Settings] = rep
@@ -336,7 +344,7 @@ func (f *fitting) least() Settings {
 }
 
 func (f *fitting) choice() *Choice {
-	c := &Choice{Best: f.best.report}
+	c := &Choice{Best: f.best.report, GivenUp: f.givenUp}
 	for s, r := range f.seen {
 		c.Candidates = append(c.Candidates, Candidate{s, r.Total, r.Time, r.Fits, f.why(r)})
 	}
@@ -400,6 +408,9 @@ func (c *Choice) String() string {
 			continue
 		}
 		rows = append(rows, []string{k.Settings.String(), size.Bytes(k.Total).String(), seconds(k.Time.Update), k.Why})
+	}
+	for _, k := range c.GivenUp {
+		rows = append(rows, []string{k.String(), "", "", "slower, as far as it fits"})
 	}
 	indented(&s, rows, 1, 2)
 	return s.String()

@@ -37,7 +37,12 @@ func (m ownCache) Run() int {
 
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
-		"snug":      func() { fakeCards(); hurry(); session.ReuseRates(); mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"snug": func() {
+			fakeCards()
+			hurry()
+			session.ReuseRates()
+			mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
 		"snug-peak": snugPeak,
 		"makedata":  makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})

@@ -6,8 +6,10 @@ import (
 	"testing"
 )
 
-// TestMain makes garbage collections rare: thousands of small programs are compiled and interpreted.
+// TestMain makes garbage collections rare, as far as memory allows: thousands of small programs are compiled and
+// interpreted.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(500)
+	debug.SetMemoryLimit(5 << 30)
 	os.Exit(m.Run())
 }

@@ -80,8 +80,8 @@ func TestCardsExchangeTheSameBits(t *testing.T) {
 		worlds          []int // ranks, of which those of odd cases share the optimizer
 	}{{graph.F32, graph.F32, 20_001, []int{2, 4}}, {graph.BF16, graph.F32, 9001, []int{1, 3}}, {graph.F32, graph.BF16, 9001, []int{2, 3}}, {graph.BF16, graph.BF16, 9001, []int{3, 2}}} {
 		t.Run(fmt.Sprintf("%v sent, %v kept", c.wire, c.gradients), func(t *testing.T) {
-			if testing.Short() && (c.wire != graph.F32 || c.gradients != graph.F32) {
-				t.Skip("kernels are interpreted, and ranks meet in the same places for every format")
+			if testing.Short() && c.wire != c.gradients {
+				t.Skip("kernels are interpreted")
 			}
 			o := o
 			if c.gradients == graph.BF16 {

@@ -27,11 +27,14 @@ func Levels() []isa.Level {
 func Active() isa.Level { return level }
 
 // Use makes every later call run the code of level l, or of the one it extends if the
-// package has none for l. It must not run concurrently with other calls of the package.
+// package has none for l. It must not run concurrently with other calls of the package, unless
+// that is the level in use.
 func Use(l isa.Level) error {
 	if !isa.Runs(l) {
 		return fmt.Errorf("simd: this CPU does not run %v code (its best level is %v)", l, isa.Best())
 	}
-	level = column(l)
+	if c := column(l); c != level {
+		level = c
+	}
 	return nil
 }

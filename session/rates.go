@@ -79,14 +79,17 @@ func (k keptRates) keep(p processor, now plan.Rates) plan.Rates {
 // reuseRates is set by [ReuseRates].
 var reuseRates bool
 
-// ReuseRates has this process take rates that an earlier one stored, without another measurement, which takes
-// most of the time of a tiny run. It is for tests, whose processes number hundreds.
+// enoughMeasurements is how many a busy machine needs for one of them to have most of the processor.
+const enoughMeasurements = 40
+
+// ReuseRates has this process take stored rates that are the best of enough measurements, without another one,
+// which takes a third of the time of a tiny run. It is for tests, whose runs number hundreds.
 func ReuseRates() { reuseRates = true }
 
 // calibrated measures the device and returns its best known rates.
 func (k keptRates) calibrated(p processor, on engine.Backend) (plan.Rates, error) {
 	if reuseRates {
-		if r, ok := k.of(p); ok {
+		if r, ok := k.of(p); ok && r.Measurements >= enoughMeasurements {
 			return r, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 )
 
@@ -39,6 +40,29 @@ func TestRatesAreKept(t *testing.T) {
 	for _, other := range []processor{{"Another", p.Kernels, 2}, {p.Model, "cpu kernels avx512", 2}, {p.Model, p.Kernels, 1}} {
 		if got, ok := k.of(other); ok {
 			t.Errorf("%+v has rates without a measurement: %+v", other, got)
+		}
+	}
+}
+
+// TestRatesAreReused: a run measures its processor unless it reuses rates and enough measurements are stored.
+func TestRatesAreReused(t *testing.T) {
+	defer func(was bool) { reuseRates = was }(reuseRates)
+	k := keptRates(t.TempDir())
+	p := processor{"A processor", "cpu kernels avx2", 1}
+	stored := ratesAt(4e11)
+	stored.Workers, stored.Measurements = 1, enoughMeasurements-1
+	k.keep(p, stored)
+	for _, c := range []struct {
+		reuse bool
+		want  int
+	}{{true, enoughMeasurements}, {true, enoughMeasurements}, {false, enoughMeasurements + 1}} {
+		reuseRates = c.reuse
+		r, err := k.calibrated(p, backend.CPU(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Measurements != c.want {
+			t.Errorf("reuse %v: %d measurements, want %d", c.reuse, r.Measurements, c.want)
 		}
 	}
 }

@@ -129,21 +129,10 @@ func (f *Fault) Place() string {
 		return strings.Join(list, ", ")
 	}
 	place := fmt.Sprintf("%s (%s) of %s to %s, %s", f.node.Op.Name(), f.node.Layer, types(f.node.In), types(f.node.Out), f.kernel)
-	if b := fusedInto(f.node.Op); b != nil {
+	if b := graph.BodyOf(f.node.Op); b != nil {
 		place += fmt.Sprintf(" {%v}", b)
 	}
 	return place
-}
-
-// fusedInto is the body of an operation; nil: it has none.
-func fusedInto(op graph.Op) *graph.Body {
-	switch op := op.(type) {
-	case graph.Fused:
-		return op.Body
-	case graph.MatMul:
-		return op.Body
-	}
-	return nil
 }
 
 // mostOperands is how many operands of an operation are named; an optimizer has those of all parameters.

@@ -32,6 +32,17 @@ type Instr struct {
 	DType DType
 }
 
+// BodyOf returns what a fused operation does to its elements; nil: nothing was fused into it.
+func BodyOf(op Op) *Body {
+	switch op := op.(type) {
+	case Fused:
+		return op.Body
+	case MatMul:
+		return op.Body
+	}
+	return nil
+}
+
 func (bd *Body) String() string {
 	var s strings.Builder
 	for i := range bd.Instrs {

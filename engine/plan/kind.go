@@ -147,7 +147,7 @@ func describe(v *graph.Value) string {
 	if op, ok := v.Node.Op.(graph.MatMul); ok && op.SumA && v.Index == len(v.Node.Out)-1 {
 		return name + "+sums"
 	}
-	if b := body(v.Node.Op); b != nil {
+	if b := graph.BodyOf(v.Node.Op); b != nil {
 		if k := b.Results[v.Index] - b.Inputs; k >= 0 {
 			name += "+" + b.Instrs[k].Op.Name()
 		}
@@ -157,15 +157,4 @@ func describe(v *graph.Value) string {
 		return fmt.Sprintf("%s (result %d)", name, v.Index)
 	}
 	return name
-}
-
-// body returns what a fused operation does to its elements, or nil.
-func body(op graph.Op) *graph.Body {
-	switch op := op.(type) {
-	case graph.MatMul:
-		return op.Body
-	case graph.Fused:
-		return op.Body
-	}
-	return nil
 }

@@ -96,7 +96,12 @@ func (w *warp) checkShared(m uint32, n int, kind accessKind) {
 		}
 		for i := w.off[l] / 4; i < (w.off[l]+n)/4; i++ {
 			if kind == plainLoad && s.bytes == nil && s.valid[i] == 15 && s.flight[i] == 0 {
-				w.reread(&s.words[i], &me, 4*i) // what follows, for nearly all accesses
+				// What follows, for nearly all accesses.
+				if t := &s.words[i]; w.ordered(&t.write, me.lane) {
+					w.read(t, &me)
+				} else {
+					w.touch(t, &me, 4*i, kind)
+				}
 				continue
 			}
 			w.checkContent(s, l, i, 15, kind)
@@ -145,21 +150,12 @@ func (w *warp) touch(t *touch, me *mark, at int, kind accessKind) {
 	case kind.writes():
 		t.write = *me
 	default:
-		if t.reads[0].set && t.reads[0].warp != me.warp {
-			t.reads[1] = t.reads[0]
-		}
-		t.reads[0] = *me
-		if w.collective {
-			t.reads[0].lane = allLanes
-		}
+		w.read(t, me)
 	}
 }
 
-// reread is touch for a load.
-func (w *warp) reread(t *touch, me *mark, at int) {
-	if !w.ordered(&t.write, me.lane) {
-		w.race(t, me, at, plainLoad)
-	}
+// read records a read.
+func (w *warp) read(t *touch, me *mark) {
 	r := &t.reads[0]
 	if r.set && r.warp != me.warp {
 		t.reads[1] = *r

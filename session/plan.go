@@ -162,10 +162,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 		cache = new(engine.Cache)
 	}
 	return &plan.Planner{
-		Compile: func(c plan.Settings) (*engine.Program, error) {
-			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, nil, cache)
-		},
-		Against: func(c plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
+		Compile: func(c plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
 			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, rival, cache)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },

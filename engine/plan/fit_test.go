@@ -15,7 +15,7 @@ import (
 
 // planner returns a planner for m with sequences of t tokens.
 func planner(m hf.NeoX, t int, target plan.Target) *plan.Planner {
-	return &plan.Planner{Compile: compiler(m, t, target.Traits), Against: against(m, t, target.Traits), Target: target, Clips: true,
+	return &plan.Planner{Compile: against(m, t, target.Traits), Target: target, Clips: true,
 		Facts: func(_ *engine.Program, s plan.Settings) (plan.Run, error) {
 			return plan.Run{Tokens: int64(s.MicroBatch * t)}, nil
 		}}

@@ -20,7 +20,7 @@ func production() hf.NeoX {
 }
 
 // compiler returns a function that compiles m for sequences of length t.
-func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
+func compiler(m hf.NeoX, t int, traits engine.Traits) func(plan.Settings) (*engine.Program, error) {
 	return func(s plan.Settings) (*engine.Program, error) { return against(m, t, traits)(s, nil) }
 }
 

@@ -13,10 +13,9 @@ import (
 // Planner plans settings of one model for one target by compiling them. It remembers all reports, and the
 // latest programs. It is not safe for concurrent use.
 type Planner struct {
-	Compile Compile
-	// Against compiles like Compile, but gives up with [pass.ErrSlower] if the program could only lose against what
-	// each function competes with; if it is nil, Compile is used.
-	Against func(s Settings, rival func(function string) *pass.Rival) (*engine.Program, error)
+	// Compile compiles the program for settings. If rival is not nil, it may give up with [pass.ErrSlower] if the
+	// program could only lose against what each function competes with.
+	Compile func(s Settings, rival func(function string) *pass.Rival) (*engine.Program, error)
 	Target  Target
 	// Facts completes the Run of a program: tokens, workspace, staging. If it is nil, the settings are all
 	// there is.
@@ -77,13 +76,8 @@ func (p *Planner) Program(s Settings) (*engine.Program, error) {
 	return d.program, err
 }
 
-// compile compiles the program of settings; rival is passed on, if it is not nil.
-func (p *Planner) compile(s Settings, rival func(function string) *pass.Rival) (program *engine.Program, err error) {
-	if rival == nil || p.Against == nil {
-		program, err = p.Compile(s)
-	} else {
-		program, err = p.Against(s, rival)
-	}
+func (p *Planner) compile(s Settings, rival func(function string) *pass.Rival) (*engine.Program, error) {
+	program, err := p.Compile(s, rival)
 	if err != nil {
 		return nil, fmt.Errorf("planning %v: %w", s, err)
 	}

@@ -27,7 +27,7 @@ func frameOf(p *engine.Program) *engine.Program {
 // clock returns what the functions of a program compete with, which has to fit a budget, so that it can be given up
 // once it is slower than rival; nil if rival does not fit.
 func (p *Planner) clock(s Settings, rival *planned) (func(function string) *pass.Rival, error) {
-	if rival == nil || !rival.report.Fits || p.Against == nil {
+	if rival == nil || !rival.report.Fits {
 		return nil, nil
 	}
 	switch {

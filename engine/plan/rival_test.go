@@ -27,14 +27,15 @@ func TestLosersAreGivenUp(t *testing.T) {
 	for _, budget := range []int64{8 << 30, 10 << 30} {
 		s := plan.Settings{MicroBatch: 16, Accumulation: 2, Precision: device.FP16, CEChunk: 1024, Recompute: pass.RecomputeAuto}
 		alone := small(t, budget)
-		alone.Against = nil
+		compile := alone.Compile
+		alone.Compile = func(s plan.Settings, _ func(string) *pass.Rival) (*engine.Program, error) { return compile(s, nil) }
 		want, err := alone.Plan(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := small(t, budget)
-		gaveUp, compile := 0, p.Against
-		p.Against = func(s plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
+		gaveUp := 0
+		p.Compile = func(s plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
 			program, err := compile(s, rival)
 			if errors.Is(err, pass.ErrSlower) {
 				gaveUp++

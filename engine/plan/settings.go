@@ -32,9 +32,6 @@ type Settings struct {
 	Clip engine.ClipNorm `json:"clip_norm,omitempty"`
 }
 
-// Compile compiles the program for settings.
-type Compile func(Settings) (*engine.Program, error)
-
 // Effective returns the batch of an update.
 func (s Settings) Effective() int { return s.MicroBatch * max(1, s.Accumulation) }
 

@@ -37,11 +37,10 @@ func (d *doctorCmd) Run(a *app) error {
 		a.printf("Between the processes of a run\n")
 		return errors.Join(contradiction, a.table(append(over.rows(), []string{"  hardware.exchange auto", over.Auto})))
 	}
-	x, err := lookAtMachine(a.ctx)
+	x, err := lookAtMachine(a.ctx, over)
 	if err != nil {
 		return err
 	}
-	x.exchange = over
 	if a.asJSON {
 		return errors.Join(contradiction, x.failing(), a.json(x))
 	}
@@ -56,7 +55,9 @@ type exchange struct {
 	NCCL     string   `json:"nccl"`
 	Auto     string   `json:"exchange"` // what hardware.exchange auto would choose
 
-	found dist.Environment
+	found      dist.Environment
+	cards      int
+	cardsError error // why no card could be counted or tried
 }
 
 // lookAtExchange returns an error if the environment does not say clearly what launched this process.
@@ -83,8 +84,9 @@ func lookAtExchange() (x exchange, contradiction error) {
 	} else {
 		x.NCCL = "none: " + err.Error()
 	}
-	cards, _ := backend.Cards() // lookAtMachine reports the error
-	x.Auto = session.AutoExchange(processes, len(cards))
+	cards, err := backend.Cards()
+	x.cards, x.cardsError = len(cards), err
+	x.Auto = session.AutoExchange(processes, x.cards)
 	return x, contradiction
 }
 

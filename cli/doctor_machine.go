@@ -28,12 +28,11 @@ type examination struct {
 	Cards     []backend.Tried    `json:"cards"`
 	Code      *backend.CodeCache `json:"code"` // nil: there is no driver
 
-	kernels    string
-	cardsError error // why no card could be tried
+	kernels string
 }
 
-func lookAtMachine(ctx context.Context) (*examination, error) {
-	x := &examination{Host: device.DetectHost(), NVIDIA: device.DiscoverNVIDIA(), Notes: []string{}}
+func lookAtMachine(ctx context.Context, over exchange) (*examination, error) {
+	x := &examination{exchange: over, Host: device.DetectHost(), NVIDIA: device.DiscoverNVIDIA(), Notes: []string{}}
 	note := func(text string) { x.Notes = append(x.Notes, text) }
 	on, err := backend.Open(backend.Options{Device: "auto", Chosen: note, Note: note})
 	if err != nil {
@@ -54,15 +53,13 @@ func lookAtMachine(ctx context.Context) (*examination, error) {
 	x.Matmuls = backend.Matmuls(on)
 	x.BLAS = backend.FindBLAS("", x.Host.CPU.Threads)
 	x.Advice = monitor.LookAtMachine(ctx)
-	cards, err := backend.Cards()
-	if card != nil && len(cards) == 1 {
+	if card != nil && x.cards == 1 {
 		x.Device += ": the only card"
 	}
-	if err == nil {
-		x.Cards, err = backend.Try()
+	if x.cardsError == nil {
+		x.Cards, x.cardsError = backend.Try()
 	}
-	x.cardsError = err
-	if !errors.Is(err, backend.ErrNoDriver) {
+	if !errors.Is(x.cardsError, backend.ErrNoDriver) {
 		x.Code = new(backend.FindCodeCache())
 	}
 	return x, nil

@@ -410,7 +410,7 @@ func (c *Choice) String() string {
 		rows = append(rows, []string{k.Settings.String(), size.Bytes(k.Total).String(), seconds(k.Time.Update), k.Why})
 	}
 	for _, k := range c.GivenUp {
-		rows = append(rows, []string{k.String(), "", "", "slower, as far as it fits"})
+		rows = append(rows, []string{k.String(), "", "", "whatever of it fits is slower"})
 	}
 	indented(&s, rows, 1, 2)
 	return s.String()

@@ -108,9 +108,9 @@ func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
 	return best, nil
 }
 
-// limit returns a plan that fits and that [Planner.auto] need not look for slower ones than: rival or, if there is none,
-// full recomputation, which takes one plan instead of many; or, if it is faster, the best plan with activations in main
-// memory. away is that plan, nil if it is slower, if it was looked for.
+// limit returns a plan that fits, so that [Planner.auto] need not look for slower ones: rival or, if there is none,
+// full recomputation, which takes one plan instead of many; or, if it is faster, the best plan with activations in
+// main memory. looked reports whether that one was searched for, and away is the result, nil if it is slower.
 func (p *Planner) limit(s Settings, options []Offload, rival *planned) (limit, away *planned, looked bool, err error) {
 	with := s.with(s.Offload | OffloadActivations)
 	if !slices.Contains(options, with.Offload) {

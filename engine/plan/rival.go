@@ -24,8 +24,8 @@ func frameOf(p *engine.Program) *engine.Program {
 	return frame
 }
 
-// clock returns what the functions of a program compete with, which has to fit a budget, so that it can be given up
-// once it is slower than rival; nil if rival does not fit.
+// clock returns the rivals of a program's functions, with which a program that has to fit a budget is given up once
+// it is slower than rival. It returns nil if rival does not fit.
 func (p *Planner) clock(s Settings, rival *planned) (func(function string) *pass.Rival, error) {
 	if rival == nil || !rival.report.Fits {
 		return nil, nil

@@ -78,8 +78,8 @@ func (o *options) run() error {
 	return durable.Replace(o.To, []byte(b.String()))
 }
 
-// written is a number with four digits. What is halfway between two but for rounding is halfway: otherwise, the last
-// digit would depend on what else was solved for.
+// written formats a number with four digits. It rounds to nine digits first: the last digit of a number halfway
+// between two would otherwise depend on rounding errors, and so on what else was solved for.
 func written(v float64) string {
 	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 9, 64), 64)
 	return strconv.FormatFloat(v, 'g', 4, 64)

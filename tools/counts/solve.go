@@ -106,7 +106,7 @@ func of(unit string, known map[string]counts.Work) counts.Work {
 	return known[unit]
 }
 
-// rounding is more than lengths of columns differ by that are equal but for rounding. Columns begin with length 1.
+// rounding is more than rounding errors make equally long columns differ. Columns begin with length 1.
 const rounding = 1e-9
 
 // leastSquares solves rows of n coefficients and any number of results, by Householder's

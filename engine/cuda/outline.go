@@ -104,6 +104,7 @@ func (o *outlines) each(nodes []*graph.Node, f func(n *graph.Node, x *outline)) 
 
 // Launches implements [engine.Lowering].
 func (o *outlines) Launches(nodes []*graph.Node) (list []engine.Launch, err error) {
+	list = make([]engine.Launch, 0, len(nodes))
 	err = o.each(nodes, func(n *graph.Node, x *outline) {
 		at := len(list)
 		list = append(list, x.launches...)

@@ -3,6 +3,7 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,8 +205,8 @@ func (l *launcher) family(getenv func(string) string) (f Family, err error) {
 // number returns the value of a variable that must be a number.
 func number(getenv func(string) string, name string, least int) (int, error) {
 	n, err := strconv.Atoi(getenv(name))
-	if err != nil || n < least {
-		return 0, fmt.Errorf("%s is %q, want a number from %d on", name, getenv(name), least)
+	if err != nil || n < least || n > math.MaxInt32 { // the most that launchers count
+		return 0, fmt.Errorf("%s is %q, want a whole number from %d to %d", name, getenv(name), least, math.MaxInt32)
 	}
 	return n, nil
 }

@@ -61,7 +61,8 @@ func TestFindLaunch(t *testing.T) {
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "error: RANK 0 of WORLD_SIZE 2, LOCAL_RANK 2 of LOCAL_WORLD_SIZE 2 contradict"},
 		{"PMIX_RANK=1 PMIX_NAMESPACE=n", "error: PMIX_RANK is 1, and nothing says how many"}, // prterun of Open MPI 5
 		{"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", "error: want a port from 1 to 65535"},
-		{"RANK=x WORLD_SIZE=2", "error: RANK is \"x\", want a number from 0 on"},
+		{"RANK=x WORLD_SIZE=2", "error: RANK is \"x\", want a whole number from 0 to 2147483647"},
+		{"RANK=0 WORLD_SIZE=100000000000000000000", "error: WORLD_SIZE is \"100000000000000000000\", want a whole number from 1 to 2147483647"},
 		{"RANK=0 WORLD_SIZE=0", "error: WORLD_SIZE is \"0\""},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3", "error: contradict"},
 		// Some variables without the others.

@@ -192,12 +192,15 @@ var parserWords = strings.NewReplacer(
 	"expected a valid 64 bit uint but got", "want a whole number of at least 0, got",
 	"expected a float but got", "want a number, got",
 	"expected duration but got", "want a duration such as 30s or 5m, got",
+	`" (string)`, `"`,
 )
 
 var (
 	unknownFlag  = regexp.MustCompile(`^unknown flag (--?[^\s,]+)`)
 	missing      = regexp.MustCompile(`^expected "(<.*)"$`)
 	badDuration  = regexp.MustCompile(`: time: .*`)
+	tooLarge     = regexp.MustCompile(`want a whole number(, got "\d{19,}")`)
+	tooLargeUint = regexp.MustCompile(`want a whole number of at least 0(, got "\d{20,}")`)
 	negative     = regexp.MustCompile(`^-[0-9.]`)
 	notAFlagHere = regexp.MustCompile(`^unexpected argument (help|version)\b.*`)
 )
@@ -221,6 +224,8 @@ func joined(args []string) []string {
 func explained(err error) error {
 	text := badDuration.ReplaceAllString(parserWords.Replace(err.Error()), "")
 	text = missing.ReplaceAllString(text, "$1 is missing")
+	text = tooLarge.ReplaceAllString(text, fmt.Sprintf("want at most %d$1", math.MaxInt64))
+	text = tooLargeUint.ReplaceAllString(text, fmt.Sprintf("want at most %d$1", uint64(math.MaxUint64)))
 	text = notAFlagHere.ReplaceAllString(text, "unexpected argument $1, did you mean --$1?")
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
 		if hint, ok := flagHint(m[1]); ok {

@@ -187,6 +187,9 @@ run.yaml:19: <<: merging mappings is not supported: write the keys out`},
 		{name: "flags", preset: "small", args: []string{"--training.max_steps", "--data.shuffle=maybe", "--training.lr", "1", "--training.seed", "1", "--training.seed=2"},
 			want: "--training.max_steps: want a whole number of at least 1, got no value\n" +
 				"--data.shuffle: want true or false, got \"maybe\"\n--training.seed: given twice\n--training.lr: taken as training.learning_rate 1"},
+		{name: "seeds", preset: "small", args: []string{"--training.seed", "-1"}, want: "--training.seed: want a whole number of at least 0, got \"-1\""},
+		{name: "seeds beyond 64 bits", preset: "small", args: []string{"--training.seed", "18446744073709551617000"},
+			want: "--training.seed: want at most 18446744073709551615 (any number is a seed), got \"18446744073709551617000\""},
 		{name: "far from anything", preset: "small", text: "training:\n  momentum_queue_of_doom: 1\nzzzzzz: 2\n", want: "run.yaml:2: training.momentum_queue_of_doom: unknown key; training has activation_compression, batch_size, beta1, beta2, ce_chunk, checkpoint_slices, clip_norm, diloco, early_stopping_min_delta, early_stopping_patience, eps, eval_batch_size, eval_batches, eval_steps, gradient_accumulation_steps, gradient_checkpointing, gradient_dtype, gradient_exchange, gradient_sums, learning_rate, learning_rate_width, log_steps, loss_scale, lr_scheduler, master_weights, max_grad_norm, max_steps, min_lr_ratio, mixed_precision, offload, optimizer, plateau, sample, save_steps, seed, warmup_steps, weight_decay, zero\n" +
 			"run.yaml:3: zzzzzz: unknown key; the sections are system, model, training, data, hardware, checkpoint, metrics, run"},
 		{name: "processes on their own", preset: "small", text: "system: neox\ntraining:\n  zero: 1\n  gradient_exchange: bf16\n  gradient_sums: fast\n  gradient_dtype: bf16\n  master_weights: stochastic\n  eval_steps: 100\n  save_steps: 20\n  diloco: {inner_steps: 30}\n",

@@ -77,8 +77,11 @@ func (q *Quantity) Exceeds(text string, t reflect.Type) string {
 		return ""
 	}
 	most := strconv.FormatFloat(q.Most, 'f', -1, 64)
-	if t == durationType {
+	switch {
+	case t == durationType:
 		most = time.Duration(q.Most).String()
+	case q.Most == math.MaxUint64: // which float64 rounds
+		most = strconv.FormatUint(math.MaxUint64, 10)
 	}
 	return fmt.Sprintf("at most %s (%s)", most, q.Reason)
 }

@@ -27,8 +27,8 @@ type promise struct {
 
 // promises are the stated quality of the quickstarts.
 var promises = []promise{
-	// The seed decides which packages are held out too, and they differ by half a nat,
-	// for bigrams as for the model: what is promised is the distance.
+	// For refocused and agiformer the seed decides which packages are held out too, and
+	// they differ, for bigrams as for the model: what is promised is the distance.
 	{"refocused", "loss, nats a token", "summary.json", "eval_loss", 4.2, true, "baseline_bigram_loss", 0.6},
 
 	{"moderation", "F1 at a half, test", "report.json", "model.test.at_a_half.f1", 0.80, false, "baseline.test.at_a_half.f1", 0},
@@ -36,8 +36,8 @@ var promises = []promise{
 	// The bag of words ranks as well with some splits.
 	{"moderation", "ROC AUC, test", "report.json", "model.test.roc_auc", 0.95, false, "", 0},
 
-	{"agiformer", "loss, nats a byte", "summary.json", "eval_loss", 1.6, true, "baseline_bigram_loss", 0},
-	{"agiformer", "accuracy of a byte", "summary.json", "metrics.accuracy", 0.57, false, "", 0},
+	{"agiformer", "loss, nats a byte", "summary.json", "eval_loss", 1.75, true, "baseline_bigram_loss", 1.2},
+	{"agiformer", "accuracy of a byte", "summary.json", "metrics.accuracy", 0.55, false, "", 0},
 
 	{"cloudbase", "R2, test", "report.json", "sides.test.r2", 0.93, false, "", 0},
 	{"cloudbase", "RMSE in km, test", "report.json", "sides.test.rmse", 0.13, true, "sides.test.baseline_rmse", 0},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -231,10 +232,21 @@ func (a *app) fail(err error) int {
 		return code
 	}
 	if code != exitStopped {
-		a.warnf("snug: %v\n", err)
+		a.warnf("snug: %s\n", abridged(err.Error()))
 	}
 	a.refuse(err, code)
 	return code
+}
+
+// unreadable matches words that are longer than anybody reads.
+var unreadable = regexp.MustCompile(`\S{500,}`)
+
+// abridged shortens the endless words of a message, such as a value given by mistake.
+func abridged(text string) string {
+	return unreadable.ReplaceAllStringFunc(text, func(word string) string {
+		r := []rune(word)
+		return fmt.Sprintf("%s...(%d characters)...%s", string(r[:100]), len(r), string(r[len(r)-50:]))
+	})
 }
 
 func (a *app) printf(format string, args ...any) {

@@ -59,7 +59,7 @@ func (a *app) refuse(err error, code int) {
 	if !a.asJSON || a.written {
 		return
 	}
-	r := refusal{Error: err.Error(), ExitCode: code}
+	r := refusal{Error: abridged(err.Error()), ExitCode: code}
 	switch {
 	case a.document == nil:
 		errors.As(err, &r.Plan)

@@ -201,3 +201,17 @@ func everyVerb(t *testing.T) (names []string) {
 	}
 	return names
 }
+
+// TestEndlessValues: a value that is too long to read is not repeated in full, in either form of a message.
+func TestEndlessValues(t *testing.T) {
+	for _, args := range [][]string{{"plan", "--card"}, {"--json", "plan", "--card"}, {"plan", "--training.optimizer"}, {"plan", "--config"}} {
+		var out, stderr bytes.Buffer
+		code := Main(append(args, strings.Repeat("x", 5000)), strings.NewReader(""), &out, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), "x...") || stderr.Len() > 2000 {
+			t.Errorf("%v: code %d, %q", args, code, stderr.String())
+		}
+		if args[0] == "--json" && (!strings.Contains(out.String(), " characters)...x") || out.Len() > 2000) {
+			t.Errorf("%v: %s", args, out.String())
+		}
+	}
+}

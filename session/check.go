@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,6 +187,9 @@ func (c *Check) resolve(ctx context.Context, p *pair) (dir string, err error) {
 		return "", err
 	}
 	if dir = c.Dir; dir != "" {
+		if c.Phase != "" {
+			return dir, usage("--phase %s: is for a preset; of a run in phases, name the folder of the phase", c.Phase)
+		}
 		if p.from, err = c.before(dir); err == nil {
 			err = p.follow(dir)
 		}
@@ -220,11 +224,14 @@ func (c *Check) resolve(ctx context.Context, p *pair) (dir string, err error) {
 // phase resolves one phase of a preset that has phases. The phase must not depend on the result of an earlier
 // one.
 func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) {
-	if p.System.Phases == nil {
-		return dir, nil
+	var phases []system.Phase
+	if p.System.Phases != nil {
+		phases = p.System.Phases(p.Config, dir)
 	}
-	phases := p.System.Phases(p.Config, dir)
 	if len(phases) == 0 {
+		if c.Phase != "" {
+			return dir, usage("--phase %s: %s does not train in phases", c.Phase, cmp.Or(p.Config.Preset, p.Config.System))
+		}
 		return dir, nil
 	}
 	k := slices.IndexFunc(phases, func(p system.Phase) bool { return !p.Skip })

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/engine"
@@ -22,7 +24,23 @@ func (s *Setup) Cache(dir string) string {
 
 // Data prepares the data, or reuses what was prepared before. Close it with [CloseData].
 func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
+	if err := folder(env.Cache); err != nil {
+		return nil, fmt.Errorf("data.cache_dir: %w", err)
+	}
 	return s.System.Open(ctx, s.Config, s.Model, env)
+}
+
+// folder rejects a path at which there can be no folder, before time is spent on what it would hold.
+func folder(path string) error {
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case err == nil && !info.IsDir():
+			return fmt.Errorf("%s exists and is not a folder", at)
+		case err == nil || at == filepath.Dir(at):
+			return nil // any other problem shows when it is used
+		}
+	}
 }
 
 // CloseData stops the data loader, whose goroutines read ahead, before it unmaps what they read.

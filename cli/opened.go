@@ -65,7 +65,7 @@ type opened struct {
 // The thread count of the run may come from another machine.
 func (o *opened) device(a *app, asked int) (engine.Backend, error) {
 	threads := asked
-	if from, ok := o.config.Origin("hardware.threads"); threads == 0 && ok && from.Kind == config.Flag {
+	if threads == 0 && typedSetting(o.config, "hardware.threads") {
 		threads = o.config.Hardware.Threads
 	}
 	if threads == 0 {

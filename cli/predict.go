@@ -8,6 +8,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/internal/size"
@@ -78,7 +80,10 @@ func (p *predictCmd) Run(a *app) (err error) {
 		out = &said
 	}
 	began := time.Now()
-	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, NoHeader: p.NoHeader, TextField: p.TextField}
+	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, Options: p.options(o.config), TextField: p.TextField}
+	if len(p.Files) == 0 && typedSetting(o.config, "data.format") {
+		return usage("--data.format %s: is the format of files; that of standard input is --stdin-format", o.config.Data.Format)
+	}
 	n, err := inference.PredictAll(a.ctx, k, from.All(a.ctx, k.TextField()), inference.NewAnswerWriter(out, p.Format, p.Keep))
 	if err != nil {
 		return err
@@ -88,6 +93,24 @@ func (p *predictCmd) Run(a *app) (err error) {
 	}
 	_, err = fmt.Fprintf(a.err, "%s in %s, %.0f a second\n", size.Of(n, "answer"), shortDuration(time.Since(began)), float64(n)/time.Since(began).Seconds())
 	return err
+}
+
+// options returns how to read records: the run's limits, and of what depends on the files only what was typed.
+func (p *predictCmd) options(c *config.Config) data.Options {
+	opt := data.Options{NoHeader: p.NoHeader, MaxRecord: int64(c.Data.MaxRecord), ReplaceInvalid: c.Data.ReplaceInvalid}
+	if typedSetting(c, "data.format") && c.Data.Format != "auto" {
+		opt.Format = c.Data.Format
+	}
+	if typedSetting(c, "data.array_key") {
+		opt.ArrayKey = c.Data.ArrayKey
+	}
+	return opt
+}
+
+// typedSetting reports whether a setting was given on the command line.
+func typedSetting(c *config.Config, key string) bool {
+	from, ok := c.Origin(key)
+	return ok && from.Kind == config.Flag
 }
 
 // check rejects flags that do not apply to the input.

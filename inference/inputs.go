@@ -2,6 +2,7 @@ package inference
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,19 +26,40 @@ type renamed struct {
 }
 
 // Where implements Input.
-func (r renamed) Where() string {
-	if place, ok := strings.CutPrefix(r.Input.Where(), r.spooled); ok && r.spooled != "" {
-		return "stdin" + place
+func (r renamed) Where() string { return r.stdin(r.Input.Where()) }
+
+// stdin names standard input instead of the file that it was copied to.
+func (r renamed) stdin(text string) string {
+	if r.spooled == "" {
+		return text
 	}
-	return r.Input.Where()
+	return strings.ReplaceAll(text, r.spooled, "stdin")
 }
+
+// named returns an error that names standard input instead of the file that it was copied to.
+func (r renamed) named(err error) error {
+	if err == nil || r.spooled == "" {
+		return err
+	}
+	return &spooledError{err, r.stdin(err.Error())}
+}
+
+// spooledError is an error about standard input.
+type spooledError struct {
+	err  error
+	text string
+}
+
+func (e *spooledError) Error() string { return e.text }
+func (e *spooledError) Unwrap() error { return e.err }
 
 // Text implements Input.
 func (r renamed) Text(field string) (string, error) {
 	if field == r.ask {
 		field = r.field
 	}
-	return r.Input.Text(field)
+	text, err := r.Input.Text(field)
+	return text, r.named(err)
 }
 
 // line is a line of standard input as an input with one field.
@@ -61,10 +83,11 @@ func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
 type Sources struct {
 	// Files are read or, if there are none, In: lines of text, or records in the format
 	// named Format.
-	Files    []string
-	In       io.Reader
-	Format   string
-	NoHeader bool
+	Files  []string
+	In     io.Reader
+	Format string
+	// Options are how records are read; Format is for files.
+	Options data.Options
 	// TextField is the field to use instead of the one that the predictor requires;
 	// empty: that one.
 	TextField string
@@ -74,11 +97,11 @@ type Sources struct {
 func (p *Sources) All(ctx context.Context, field string) iter.Seq2[Input, error] {
 	return func(yield func(Input, error) bool) {
 		if len(p.Files) == 0 && (p.Format == "" || p.Format == "lines") {
-			lines(ctx, p.In, field, yield)
+			p.lines(ctx, field, yield)
 			return
 		}
 		files, x := p.Files, renamed{ask: field, field: field}
-		opt := data.Options{NoHeader: p.NoHeader}
+		opt := p.Options
 		if p.TextField != "" {
 			x.field = p.TextField
 		}
@@ -93,7 +116,7 @@ func (p *Sources) All(ctx context.Context, field string) iter.Seq2[Input, error]
 		}
 		f, err := data.OpenFiles(files, opt)
 		if err != nil {
-			yield(nil, err)
+			yield(nil, x.named(err))
 			return
 		}
 		for r, err := range f.Records() {
@@ -101,22 +124,26 @@ func (p *Sources) All(ctx context.Context, field string) iter.Seq2[Input, error]
 				err = ctx.Err()
 			}
 			x.Input = r
-			if !yield(x, err) || err != nil {
+			if !yield(x, x.named(err)) || err != nil {
 				return
 			}
 		}
 	}
 }
 
-func lines(ctx context.Context, in io.Reader, field string, yield func(Input, error) bool) {
-	s := bufio.NewScanner(in)
+// lines streams the lines of standard input.
+func (p *Sources) lines(ctx context.Context, field string, yield func(Input, error) bool) {
+	s := bufio.NewScanner(p.In)
 	s.Buffer(nil, 1<<20)
 	for n := 1; s.Scan(); n++ {
-		if err := ctx.Err(); err != nil {
+		x := line{field: field, number: n}
+		text, _, err := data.ValidUTF8(x.Where(), s.Bytes(), p.Options.ReplaceInvalid)
+		if err = cmp.Or(ctx.Err(), err); err != nil {
 			yield(nil, err)
 			return
 		}
-		if !yield(line{strings.ToValidUTF8(s.Text(), "\uFFFD"), field, n}, nil) {
+		x.text = string(text)
+		if !yield(x, nil) {
 			return
 		}
 	}

@@ -18,8 +18,8 @@ import (
 
 // Tags of the grammar define what a command and its flags accept. Nothing that was typed is silently ignored.
 //
-//	settings:"all"         of a command: the settings (dotted flags) that it reads, by the first part of their
-//	                       names; !NAME: all but these; no tag: none
+//	settings:"all"         of a command: the settings (dotted flags) that it reads, by their names or the first
+//	                       parts of these; no tag: none
 //	min:"1", above:"0", max:"1"  bounds of a number or a duration
 //	of:"threads"           what a number counts: an entry in the table of package config, which has its limit
 //	empty:""               of a text: it may be empty
@@ -72,22 +72,16 @@ func typed(verb *kong.Node) string { return strings.TrimPrefix(verb.FullPath(), 
 func readsSetting(verb *kong.Node, key string) error {
 	read := verb.Tag.Get(tagSettings)
 	path := typed(verb)
-	under := func(heads string) bool {
-		return slices.ContainsFunc(strings.Split(heads, ","), func(h string) bool { return key == h || strings.HasPrefix(key, h+".") })
-	}
-	section, _, _ := strings.Cut(key, ".")
-	not, allBut := strings.CutPrefix(read, "!")
+	heads := strings.Split(read, ",")
 	switch {
 	case read == "":
 		return usage("--%s: %s reads no settings", key, path)
-	case read == "all", allBut && !under(not), !allBut && under(read):
+	case read == "all", slices.ContainsFunc(heads, func(h string) bool { return key == h || strings.HasPrefix(key, h+".") }):
 		return nil
-	case section == "model":
+	case strings.HasPrefix(key, "model."):
 		return usage("--%s: the model comes from the checkpoint; %s cannot change it", key, path)
-	case allBut:
-		return usage("--%s: does nothing for %s", key, path)
 	}
-	return usage("--%s: does nothing for %s, which reads %s", key, path, strings.Join(strings.Split(read, ","), ", "))
+	return usage("--%s: does nothing for %s, which reads %s", key, path, strings.Join(heads, ", "))
 }
 
 // checkValue checks a given value against the bounds in its tags.

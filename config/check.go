@@ -69,6 +69,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	}
 	c.checkTracking(r)
 	c.checkDiLoCo(r)
+	c.checkIdle(r)
 	if len(d.Validation) > 0 {
 		c.checkValidation(r)
 	}
@@ -109,20 +110,11 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	}
 }
 
-// checkDiLoCo rejects what processes that train on their own cannot do, or do not need.
+// checkDiLoCo rejects what processes that train on their own cannot do.
 func (c *Config) checkDiLoCo(r *Report) {
 	t := &c.Training
-	d, usual := &t.DiLoCo, defaults().Training.DiLoCo
+	d := &t.DiLoCo
 	if d.InnerSteps == 0 {
-		const path = "training.diloco."
-		for _, x := range []struct {
-			key   string
-			other bool
-		}{{"outer_learning_rate", d.OuterLearningRate != usual.OuterLearningRate}, {"outer_momentum", d.OuterMomentum != usual.OuterMomentum}, {"exchange", d.Exchange != usual.Exchange}} {
-			if x.other {
-				r.Warn(path+x.key, "processes exchange gradients in every update as long as training.diloco.inner_steps is 0: it has no effect")
-			}
-		}
 		return
 	}
 	for _, x := range []struct {

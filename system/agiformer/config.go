@@ -128,6 +128,7 @@ func (m Net) elsewhere(name string) bool {
 func check(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	config.Of[system.LoRA](c).Check(c, r)
+	r.Unused("reads bytes, or the tokens of data.tokenizer.path", "data.tokenizer.vocab_size")
 	if m.VocabSize == 0 {
 		m.VocabSize = byteVocabulary
 		if c.Data.Tokenizer.Path != "" {

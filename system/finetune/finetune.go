@@ -116,15 +116,8 @@ func resolve(c *config.Config, r *config.Report) {
 	}
 }
 
-// unused lists settings of the section data that have no meaning for conversations.
-var unused = []string{"text_field", "documents", "overlap", "split_by", "segment_mask", "tokenizer.path", "tokenizer.vocab_size"}
-
 func check(c *config.Config, r *config.Report) {
-	for _, key := range unused {
-		if o, _ := c.Origin("data." + key); o.Kind == config.Flag || o.Kind == config.Preset {
-			r.Error("data."+key, "does nothing for finetune, which learns conversations: remove it")
-		}
-	}
+	r.Unused("learns conversations", "data.text_field", "data.documents", "data.overlap", "data.split_by", "data.segment_mask", "data.tokenizer")
 	if f := c.Data.Format; f != "auto" && f != "jsonl" && f != "json" && f != "parquet" {
 		r.Error("data.format", "want jsonl, json or parquet, whose records have messages, got %s", f)
 	}

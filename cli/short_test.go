@@ -60,8 +60,6 @@ func TestEveryLengthIsUsed(t *testing.T) {
 			switch k.system {
 			case "agiformer":
 				said("generate", dir, "--prompt", run.input, "--tokens", "40")
-			case "cloudbase":
-				said("predict", dir, "--data.source=synthetic")
 			default:
 				said("predict", dir)
 			}

@@ -97,7 +97,8 @@ func everySystem(t *testing.T) map[string]systemRun {
 		return fmt.Sprintf(`{"input":"x%d y%d","output":"y%[2]d x%[1]d"}`, i%7, i%11)
 	})
 	corpus := filepath.Join(dir, "corpus", "*.txt")
-	clock := "mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, max_steps: 4, learning_rate: 3e-3, warmup_steps: 1, log_steps: 1, eval_steps: 2, save_steps: 2, sample: {tokens: 4}"
+	clock := "mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, max_steps: 4, learning_rate: 3e-3, warmup_steps: 1, log_steps: 1, eval_steps: 2, save_steps: 2"
+	const sample = ", sample: {tokens: 4}"
 	out := map[string]systemRun{}
 	add := func(name, yaml, input string, phases ...string) {
 		path := filepath.Join(dir, name+".yaml")
@@ -107,11 +108,11 @@ func everySystem(t *testing.T) map[string]systemRun {
 		out[name] = systemRun{path, phases, input}
 	}
 	add("refocused", `model: {d_model: 32, n_layers: 2, n_heads: 2, d_ff: 64, max_seq_len: 32}
-training: {`+clock+`, eval_batches: 2}
+training: {`+clock+sample+`, eval_batches: 2}
 data: {source: ["`+corpus+`"], held_out_fraction: 0.2, tokenizer: {vocab_size: 300}}
 `, "the quick")
 	add("agiformer", `model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 40, n_experts: 2, expert_types: [standard, standard], memory_size: 16, memory_segment: 10, memory_writes: 2, dropout: 0.1}
-training: {`+clock+`, eval_batches: 2}
+training: {`+clock+sample+`, eval_batches: 2}
 data: {source: ["`+corpus+`"], held_out_fraction: 0.2}
 `, "the quick")
 	add("moderation", `model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 24, pooling: mean, wide_rows: 64}
@@ -136,7 +137,7 @@ synthetic: {flights: 5, bursts: 4, burst_frames: 4}
 `, "", "masked", "pretrain", "final")
 	add("finetune", `model: {folder: "`+tinyFolder(t, dir, corpus)+`"}
 lora: {rank: 2, dropout: 0.1}
-training: {`+clock+`}
+training: {`+clock+sample+`}
 data: {source: ["`+lines("chat.jsonl", func(i int) string {
 		return fmt.Sprintf(`{"messages": [{"role": "user", "content": "say %d"}, {"role": "assistant", "content": "%[1]d"}]}`, i)
 	})+`"], held_out_fraction: 0.2, seq_len: 64}

@@ -27,6 +27,13 @@ func (r *Report) Unused(why string, paths ...string) {
 	}
 }
 
+// NoSamples rejects settings of samples, unless there are to be none, for a system that generates no text.
+func (r *Report) NoSamples(why string) {
+	if r.config.Training.Sample.Tokens > 0 {
+		r.Unused(why, "training.sample")
+	}
+}
+
 // checkIdle warns about keys that other keys leave without effect.
 func (c *Config) checkIdle(r *Report) {
 	t, d := &c.Training, &c.Data

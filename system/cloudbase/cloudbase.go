@@ -153,7 +153,8 @@ func check(c *config.Config, r *config.Report) {
 	m, s, p, t := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c), &c.Training
 	r.NoPrefetch("images of cloudbase")
 	r.Unused("reads images", "data.text_field", "data.array_key", "data.documents", "data.overlap", "data.replace_invalid", "data.tokenizer", "data.seq_len", "data.split_by", "data.segment_mask")
-	r.Unused("predicts a height", "training.ce_chunk", "training.sample")
+	r.Unused("predicts a height", "training.ce_chunk")
+	r.NoSamples("predicts a height")
 	checkAdapters(c, r)
 	if m.View > m.Frames {
 		r.Error("model.view", "%d frames at once, but a window has %d (model.frames)", m.View, m.Frames)

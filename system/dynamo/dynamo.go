@@ -263,7 +263,7 @@ func unused(c *config.Config, r *config.Report) {
 	if len(d.Validation) > 0 {
 		r.Error("data.validation", "each task has held-out files of its own: name them in tasks.<task>.validation; phase 0 holds out data.held_out_fraction of its documents")
 	}
-	r.Unused("writes no samples", "training.sample")
+	r.NoSamples("writes no samples")
 	if d.SplitBy == "end" {
 		r.Error("data.split_by", "end cuts documents, and examples are held out whole: want document or folder")
 	}

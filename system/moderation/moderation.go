@@ -203,7 +203,7 @@ func unused(c *config.Config, r *config.Report) {
 	if c.Data.Overlap != 0 {
 		r.Error("data.overlap", "is for rows of npz files, which have no labels: remove it")
 	}
-	r.Unused("generates no text", "training.sample")
+	r.NoSamples("generates no text")
 	if c.Data.SplitBy == "end" {
 		r.Error("data.split_by", "end cuts documents, and texts with labels are held out whole: want document or folder")
 	}

@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Replace writes a file so that a crash, power loss included, leaves the old one or the
@@ -45,6 +47,9 @@ func Write(path string, write func(f *os.File) error) (err error) {
 // WriteIn is Write in an open folder.
 func WriteIn(root *os.Root, name string, write func(f *os.File) error) (err error) {
 	defer func() { err = Named(root, err) }()
+	if err := regular.Replaceable(root, name); err != nil {
+		return err
+	}
 	dir := filepath.Dir(name)
 	SweepIn(root, dir)
 	tmp := Temporary(name)

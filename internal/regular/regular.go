@@ -55,6 +55,17 @@ func Create(path string) (*os.File, error) {
 	return f, nil
 }
 
+// Write writes a file that a user named: a regular file, or the one that a link leads to, is
+// overwritten.
+func Write(path string, content []byte) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
+
 func checked(f *os.File, path string) (*os.File, error) {
 	st, err := f.Stat()
 	if err == nil {
@@ -126,6 +137,26 @@ func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err, f.Close())
 	}
 	return f, nil
+}
+
+// Replaceable rejects a name of root where a new file must not take the place of what is there:
+// a folder, a pipe, a socket, a device, or a link to one of the last three. A link to a file
+// may be replaced, its target stays as it is.
+func Replaceable(root *os.Root, name string) error {
+	path := filepath.Join(root.Name(), name)
+	st, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		if st, err = os.Stat(path); err != nil || st.IsDir() {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return check("replace", path, st)
 }
 
 // ReadAll reads an open file of at most limit bytes.

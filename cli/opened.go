@@ -61,11 +61,17 @@ type opened struct {
 	system system.System
 }
 
+// typed reports whether a setting was given on the command line.
+func (o *opened) typed(key string) bool {
+	from, ok := o.config.Origin(key)
+	return ok && from.Kind == config.Flag
+}
+
 // device opens the device to compute on, with asked threads or, if that is 0, the default of this process.
 // The thread count of the run may come from another machine.
 func (o *opened) device(a *app, asked int) (engine.Backend, error) {
 	threads := asked
-	if threads == 0 && typedSetting(o.config, "hardware.threads") {
+	if threads == 0 && o.typed("hardware.threads") {
 		threads = o.config.Hardware.Threads
 	}
 	if threads == 0 {

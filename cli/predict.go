@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/regular"
@@ -50,6 +49,9 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if o.system.Predictor == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not predict", p.Path, o.config.System)
 	}
+	if len(p.Files) == 0 && o.typed("data.format") {
+		return usage("--data.format %s: is the format of files; that of standard input is --stdin-format", o.config.Data.Format)
+	}
 	on, err := o.device(a, p.Threads)
 	if err != nil {
 		return err
@@ -80,10 +82,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 		out = &said
 	}
 	began := time.Now()
-	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, Options: p.options(o.config), TextField: p.TextField}
-	if len(p.Files) == 0 && typedSetting(o.config, "data.format") {
-		return usage("--data.format %s: is the format of files; that of standard input is --stdin-format", o.config.Data.Format)
-	}
+	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, Options: p.options(o), TextField: p.TextField}
 	n, err := inference.PredictAll(a.ctx, k, from.All(a.ctx, k.TextField()), inference.NewAnswerWriter(out, p.Format, p.Keep))
 	if err != nil {
 		return err
@@ -96,21 +95,16 @@ func (p *predictCmd) Run(a *app) (err error) {
 }
 
 // options returns how to read records: the run's limits, and of what depends on the files only what was typed.
-func (p *predictCmd) options(c *config.Config) data.Options {
-	opt := data.Options{NoHeader: p.NoHeader, MaxRecord: int64(c.Data.MaxRecord), ReplaceInvalid: c.Data.ReplaceInvalid}
-	if typedSetting(c, "data.format") && c.Data.Format != "auto" {
-		opt.Format = c.Data.Format
+func (p *predictCmd) options(o *opened) data.Options {
+	d := &o.config.Data
+	opt := data.Options{NoHeader: p.NoHeader, MaxRecord: int64(d.MaxRecord), ReplaceInvalid: d.ReplaceInvalid}
+	if o.typed("data.format") && d.Format != "auto" {
+		opt.Format = d.Format
 	}
-	if typedSetting(c, "data.array_key") {
-		opt.ArrayKey = c.Data.ArrayKey
+	if o.typed("data.array_key") {
+		opt.ArrayKey = d.ArrayKey
 	}
 	return opt
-}
-
-// typedSetting reports whether a setting was given on the command line.
-func typedSetting(c *config.Config, key string) bool {
-	from, ok := c.Origin(key)
-	return ok && from.Kind == config.Flag
 }
 
 // check rejects flags that do not apply to the input.

@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
@@ -149,7 +148,7 @@ func (s *serveCmd) language(o *opened, on engine.Backend, opt serve.Options) (se
 	}
 	target := plan.OnHost(device.DetectHost(), plan.Rates{})
 	target.Traits = on.Traits()
-	if from, ok := o.config.Origin("hardware.memory_budget"); ok && from.Kind == config.Flag {
+	if o.typed("hardware.memory_budget") {
 		target.Budget = int64(o.config.Hardware.MemoryBudget)
 	}
 	e, err := inference.NewEngine(l, inference.EngineOptions{Rows: s.Rows, Context: s.Context, Waiting: s.Waiting, Target: target}, on)

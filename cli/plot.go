@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -123,7 +123,7 @@ func (a *app) curvesSVG(path string, h checkpoint.History) error {
 	if err := report.WriteSVG(&b, charts...); err != nil {
 		return err
 	}
-	if err := regular.Write(path, b.Bytes()); err != nil {
+	if err := durable.Overwrite(path, b.Bytes()); err != nil {
 		return err
 	}
 	a.printf("\nwritten to %s\n", path)

@@ -26,6 +26,15 @@ func Replace(path string, content []byte) error {
 	})
 }
 
+// Overwrite is Replace of a file that a user named: of a link, the file that it leads to is
+// replaced.
+func Overwrite(path string, content []byte) error {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	return Replace(path, content)
+}
+
 // ReplaceIn is Replace in an open folder.
 func ReplaceIn(root *os.Root, name string, content []byte) error {
 	return WriteIn(root, name, func(f *os.File) error {

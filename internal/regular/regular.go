@@ -55,17 +55,6 @@ func Create(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Write writes a file that a user named: a regular file, or the one that a link leads to, is
-// overwritten.
-func Write(path string, content []byte) error {
-	f, err := Create(path)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Close())
-}
-
 func checked(f *os.File, path string) (*os.File, error) {
 	st, err := f.Stat()
 	if err == nil {
@@ -156,7 +145,7 @@ func Replaceable(root *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	return check("replace", path, st)
+	return check("open", path, st)
 }
 
 // ReadAll reads an open file of at most limit bytes.

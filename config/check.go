@@ -76,9 +76,6 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	if !d.HoldsOut() && (t.LRScheduler == "plateau" || t.EarlyStoppingPatience > 0) {
 		r.Error("data.held_out_fraction", "nothing is held out, but plateau and early stopping follow the held-out loss")
 	}
-	if k := &c.Checkpoint; k.Compression != "none" && k.Remote == "" {
-		r.Warn("checkpoint.compression", "%s compresses uploads to checkpoint.remote, which is not set: it has no effect", k.Compression)
-	}
 	if n := t.CheckpointSlices; n > 0 {
 		switch t.GradientCheckpointing {
 		case "auto":

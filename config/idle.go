@@ -3,16 +3,26 @@ package config
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
-// given returns the keys at or below the paths that were set: given as a flag, or with other values than their
+// usual returns the defaults of the common keys.
+var usual = sync.OnceValue(func() map[string]string {
+	c := defaults()
+	c.bind()
+	texts := map[string]string{}
+	for _, k := range c.keys {
+		texts[k.path] = k.text()
+	}
+	return texts
+})
+
+// given returns the common keys at or below the paths that were set: given as a flag, or with other values than their
 // defaults.
 func (c *Config) given(paths ...string) (keys []string) {
-	usual := defaults()
-	usual.bind()
 	for _, k := range c.keys {
 		of := func(path string) bool { return k.path == path || strings.HasPrefix(k.path, path+".") }
-		if d := usual.byPath[k.path]; d != nil && slices.ContainsFunc(paths, of) && (k.origin.Kind == Flag || k.text() != d.text()) {
+		if text, common := usual()[k.path]; common && slices.ContainsFunc(paths, of) && (k.origin.Kind == Flag || k.text() != text) {
 			keys = append(keys, k.path)
 		}
 	}
@@ -36,7 +46,7 @@ func (r *Report) NoSamples(why string) {
 
 // checkIdle warns about keys that other keys leave without effect.
 func (c *Config) checkIdle(r *Report) {
-	t, d := &c.Training, &c.Data
+	t, d, k := &c.Training, &c.Data, &c.Checkpoint
 	records := d.Format != "gotree" && d.Format != "text" && d.Format != "npz"
 	for _, x := range []struct {
 		idle  bool
@@ -53,6 +63,7 @@ func (c *Config) checkIdle(r *Report) {
 		{!records, "data.format " + d.Format + " has no fields", []string{"data.text_field", "data.array_key"}},
 		{d.Format != "npz" && d.Format != "auto", "data.format " + d.Format + " has no rows of tokens", []string{"data.overlap"}},
 		{d.Format != "text" && d.Format != "auto", "data.format " + d.Format + " is not text", []string{"data.documents"}},
+		{k.Remote == "" && k.Compression != "none", k.Compression + " compresses uploads to checkpoint.remote, which is not set", []string{"checkpoint.compression"}},
 	} {
 		if !x.idle {
 			continue

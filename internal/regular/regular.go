@@ -58,7 +58,7 @@ func Create(path string) (*os.File, error) {
 func checked(f *os.File, path string) (*os.File, error) {
 	st, err := f.Stat()
 	if err == nil {
-		err = check("open", path, st)
+		err = check(path, st)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -72,7 +72,7 @@ func Stat(path string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return st, check("open", path, st)
+	return st, check(path, st)
 }
 
 // Read reads a regular file of at most limit bytes.
@@ -115,7 +115,7 @@ func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if err := check("open", path, st); err != nil {
+	if err := check(path, st); err != nil {
 		return nil, err
 	}
 	f, err := root.OpenFile(name, flag&^os.O_CREATE|noWait, 0)
@@ -145,7 +145,7 @@ func Replaceable(root *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	return check("open", path, st)
+	return check(path, st)
 }
 
 // ReadAll reads an open file of at most limit bytes.
@@ -177,11 +177,11 @@ func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 	}
 }
 
-func check(op, path string, st fs.FileInfo) error {
+func check(path string, st fs.FileInfo) error {
 	if st.Mode().IsRegular() {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w, but %s", ErrKind, Kind(st.Mode()))}
+	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w, but %s", ErrKind, Kind(st.Mode()))}
 }
 
 // Kind is what a file of a mode is, in words.

@@ -65,6 +65,11 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if remark := k.Remark(); remark != "" {
 		_, _ = fmt.Fprintf(a.err, "%s\n", remark)
 	}
+	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, Options: p.options(o), TextField: p.TextField}
+	inputs, err := from.Open(a.ctx, k.TextField())
+	if err != nil {
+		return err
+	}
 	var out io.Writer = a.out // stdout, unless JSON was requested
 	var said bytes.Buffer     // collects the answers for a JSON document
 	switch {
@@ -82,8 +87,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 		out = &said
 	}
 	began := time.Now()
-	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, Options: p.options(o), TextField: p.TextField}
-	n, err := inference.PredictAll(a.ctx, k, from.All(a.ctx, k.TextField()), inference.NewAnswerWriter(out, p.Format, p.Keep))
+	n, err := inference.PredictAll(a.ctx, k, inputs, inference.NewAnswerWriter(out, p.Format, p.Keep))
 	if err != nil {
 		return err
 	}

@@ -93,40 +93,46 @@ type Sources struct {
 	TextField string
 }
 
-// All streams the inputs for a predictor that requires a field.
-func (p *Sources) All(ctx context.Context, field string) iter.Seq2[Input, error] {
+// Open finds the files and returns the stream of inputs for a predictor that requires a field.
+func (p *Sources) Open(ctx context.Context, field string) (iter.Seq2[Input, error], error) {
+	x := renamed{ask: field, field: cmp.Or(p.TextField, field)}
+	switch {
+	case len(p.Files) > 0:
+		f, err := data.OpenFiles(p.Files, p.Options)
+		if err != nil {
+			return nil, err
+		}
+		return func(yield func(Input, error) bool) { x.records(ctx, f, yield) }, nil
+	case p.Format == "" || p.Format == "lines":
+		return func(yield func(Input, error) bool) { p.lines(ctx, field, yield) }, nil
+	}
 	return func(yield func(Input, error) bool) {
-		if len(p.Files) == 0 && (p.Format == "" || p.Format == "lines") {
-			p.lines(ctx, field, yield)
+		path, remove, err := spool(p.In)
+		if err != nil {
+			yield(nil, err)
 			return
 		}
-		files, x := p.Files, renamed{ask: field, field: field}
-		opt := p.Options
-		if p.TextField != "" {
-			x.field = p.TextField
-		}
-		if len(files) == 0 {
-			spooled, remove, err := spool(p.In)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			defer remove()
-			files, opt.Format, x.spooled = []string{spooled}, p.Format, spooled
-		}
-		f, err := data.OpenFiles(files, opt)
+		defer remove()
+		x, opt := x, p.Options
+		x.spooled, opt.Format = path, p.Format
+		f, err := data.OpenFiles([]string{path}, opt)
 		if err != nil {
 			yield(nil, x.named(err))
 			return
 		}
-		for r, err := range f.Records() {
-			if err == nil {
-				err = ctx.Err()
-			}
-			x.Input = r
-			if !yield(x, x.named(err)) || err != nil {
-				return
-			}
+		x.records(ctx, f, yield)
+	}, nil
+}
+
+// records streams the records of files, with the field renamed.
+func (r renamed) records(ctx context.Context, f *data.Files, yield func(Input, error) bool) {
+	for in, err := range f.Records() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		r.Input = in
+		if !yield(r, r.named(err)) || err != nil {
+			return
 		}
 	}
 }

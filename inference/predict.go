@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"errors"
 	"iter"
 )
 
@@ -35,8 +36,8 @@ type Predictor interface {
 	Close() error
 }
 
-// PredictAll answers inputs in order, batched as suits the predictor, and returns how
-// many there were.
+// PredictAll answers inputs in order, batched as suits the predictor, and returns how many it answered. An
+// input that cannot be read ends it, after the answers to those before.
 func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error], to *AnswerWriter) (n int, err error) {
 	batch := make([]Input, 0, p.Batch())
 	flush := func() error {
@@ -58,6 +59,9 @@ func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error]
 	}
 	for in, err := range inputs {
 		if err != nil {
+			if ctx.Err() == nil {
+				err = errors.Join(err, flush())
+			}
 			return n, err
 		}
 		if batch = append(batch, in); len(batch) == cap(batch) {

@@ -467,7 +467,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"--tasks.sentiment.format", "squad", "squad files hold questions"},
 		{"--router.gumbel", "true", "samples the mixture of soft dispatch"},
 		{"--model.folder", "nowhere", "nowhere"},
-		{"--data.segment_mask", "true", "--data.segment_mask: phase 0 predicts masked tokens in full windows"},
+		{"--data.segment_mask", "true", "--data.segment_mask: does nothing for dynamo, which predicts masked tokens in full windows"},
 	} {
 		_, err := tryLoad(t, small, c.flag, c.value)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -477,9 +477,9 @@ func TestConfigRefusals(t *testing.T) {
 	// These settings depend on other keys.
 	encoder := []string{"--model.folder", "../moderation/testdata/curve/bert", "--data.seq_len", "16", "--tasks.translation.length", "16"}
 	for _, c := range [][]string{
-		{"--data.documents: applies to the documents of phase 0", "--data.documents", "line"},
-		{"--data.overlap: applies to the documents of phase 0", "--data.overlap", "4"},
-		{"--data.text_field: applies to the documents of phase 0", "--data.text_field", "body"},
+		{"--data.documents: does nothing for dynamo, which reads no documents with model.folder", "--data.documents", "line"},
+		{"--data.overlap: does nothing for dynamo, which reads no documents with model.folder", "--data.overlap", "4"},
+		{"--data.text_field: does nothing for dynamo, which reads no documents with model.folder", "--data.text_field", "body"},
 		{"--data.split_by: examples of tasks are held out one by one", "--data.split_by", "folder", "--tasks.qa.train", "x.json"},
 	} {
 		want, flags := c[0], c[1:]

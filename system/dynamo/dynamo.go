@@ -23,7 +23,6 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 )
@@ -267,18 +266,9 @@ func unused(c *config.Config, r *config.Report) {
 	if d.SplitBy == "end" {
 		r.Error("data.split_by", "end cuts documents, and examples are held out whole: want document or folder")
 	}
-	if d.SegmentMask {
-		r.Error("data.segment_mask", "phase 0 predicts masked tokens in full windows, and tasks have one sequence per text: remove it")
-	}
-	if m.Folder != "" { // the documents of the section are for phase 0, which is not run
-		for _, k := range []struct {
-			key   string
-			given bool
-		}{{"data.documents", d.Documents != data.SplitFile}, {"data.overlap", d.Overlap != 0}, {"data.text_field", d.TextField != "text"}} {
-			if k.given {
-				r.Error(k.key, "applies to the documents of phase 0, which model.folder replaces: remove it; tasks.<task>.format and input_field say how examples are read")
-			}
-		}
+	r.Unused("predicts masked tokens in full windows in phase 0, and has one sequence per text in the others", "data.segment_mask")
+	if m.Folder != "" {
+		r.Unused("reads no documents with model.folder, but examples, as tasks.<task>.format and input_field say", "data.documents", "data.overlap", "data.text_field")
 	}
 	for _, name := range m.Tasks {
 		if t := taskOf(c, name); d.SplitBy == "folder" && len(t.Train) > 0 && len(t.Validation) == 0 {

@@ -197,18 +197,10 @@ func unused(c *config.Config, r *config.Report) {
 	if f := c.Data.Format; f == data.FormatText || f == data.FormatNPZ {
 		r.Error("data.format", "a %s file has no labels; want jsonl, json, csv, tsv or parquet", f)
 	}
-	if c.Data.Documents != data.SplitFile {
-		r.Error("data.documents", "is for text files, and labeled texts are records: remove it, and name the field of the text in data.text_field")
-	}
-	if c.Data.Overlap != 0 {
-		r.Error("data.overlap", "is for rows of npz files, which have no labels: remove it")
-	}
+	r.Unused("reads one text per record, from the field data.text_field", "data.documents", "data.overlap", "data.segment_mask")
 	r.NoSamples("generates no text")
 	if c.Data.SplitBy == "end" {
 		r.Error("data.split_by", "end cuts documents, and texts with labels are held out whole: want document or folder")
-	}
-	if c.Data.SegmentMask {
-		r.Error("data.segment_mask", "is for documents packed into one sequence, and here every text has its own: remove it")
 	}
 }
 

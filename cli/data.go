@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/system"
@@ -95,7 +96,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 			return err
 		}
 	}
-	a.printf("\nNext:\n  snug train %s --data.cache_dir %s\n", d.again(a, s), quoted(d.Out))
+	a.printf("\nNext:\n  snug train %s --data.cache_dir %s\n", d.again(a, s), shell.Path(d.Out))
 	return nil
 }
 
@@ -121,25 +122,17 @@ func (a *app) prepare(s *session.Setup, cache, scratch string) (*shard.Report, e
 func (d *dataPrepareCmd) again(a *app, s *session.Setup) string {
 	words := []string{s.Config.Preset}
 	if d.Config != "" {
-		words = []string{"--config", quoted(d.Config)}
+		words = []string{"--config", shell.Path(d.Config)}
 		if d.Preset != "" {
 			words = append([]string{d.Preset}, words...)
 		}
 	}
 	for _, o := range a.overrides {
 		if o.Key != "data.cache_dir" {
-			words = append(words, "--"+o.Key, quoted(o.Text))
+			words = append(words, "--"+o.Key, shell.Quote(o.Text))
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// quoted quotes a word for a shell.
-func quoted(s string) string {
-	if s != "" && !strings.ContainsAny(s, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // folderSize returns the size of the files below a folder, which need not exist.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/remote"
@@ -89,7 +90,7 @@ func (c *ckptPullCmd) Run(a *app) error {
 	if a.asJSON {
 		return a.json(map[string]any{"checkpoint": path, "run": c.Dir})
 	}
-	a.printf("%s: whole\n\nNext:\n  snug train --resume --out %s\n", path, c.Dir)
+	a.printf("%s: whole\n\nNext:\n  snug train --resume --out %s\n", path, shell.Path(c.Dir))
 	return nil
 }
 

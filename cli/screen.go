@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/monitor/terminal"
 )
@@ -56,7 +57,7 @@ func (s *runScreen) open(dir string) {
 		case err != nil:
 			s.warning("--monitor: %v; plain lines instead", err)
 		case ctx.Err() == nil:
-			s.warnf("training goes on; snug monitor %s shows it again\n", dir)
+			s.warnf("training goes on; snug monitor %s shows it again\n", shell.Path(dir))
 		}
 		s.left = s.left || ctx.Err() == nil
 	}()

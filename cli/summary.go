@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train"
@@ -88,16 +89,16 @@ func (a *app) printSummary(r session.Finished) {
 	}
 	p("\nNext:\n")
 	if !s.Done {
-		p("  snug train --resume --out %s   continues\n", r.Out)
+		p("  snug train --resume --out %s   continues\n", shell.Path(r.Out))
 		return
 	}
 	switch {
 	case r.System.Language != nil:
-		p("  snug generate %s --prompt %q\n", r.Dir, r.System.Prompt)
+		p("  snug generate %s --prompt %q\n", shell.Path(r.Dir), r.System.Prompt)
 	case r.System.Predictor != nil:
-		p("  snug predict %s FILE\n", r.Dir)
+		p("  snug predict %s FILE\n", shell.Path(r.Dir))
 	}
-	p("  snug eval %s\n  snug ckpt show %s\n", r.Dir, r.Dir)
+	p("  snug eval %s\n  snug ckpt show %s\n", shell.Path(r.Dir), shell.Path(r.Dir))
 }
 
 func shortUnit(u string) string {

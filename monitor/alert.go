@@ -7,6 +7,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/device/nvml"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 )
@@ -59,7 +60,7 @@ func (r *Run) alerts(s *Snapshot) (out []Alert) {
 	case Failed:
 		add(Alert{Kind: AlertFailed, Level: LevelError, Update: s.Update, Text: "the run failed: " + s.Why})
 	case Died:
-		add(Alert{Kind: AlertDied, Level: LevelError, Update: s.Update, Text: "the run died: " + s.Why, Do: "continue with snug train --resume --out " + s.Path})
+		add(Alert{Kind: AlertDied, Level: LevelError, Update: s.Update, Text: "the run died: " + s.Why, Do: "continue with snug train --resume --out " + shell.Path(s.Path)})
 	case Stuck, Silent:
 		add(Alert{Kind: AlertStuck, Level: LevelError, Update: s.Update, Text: s.Why})
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -33,10 +34,10 @@ func (e *DeviceLost) Error() string {
 		text += "\n" + e.Replayed
 	}
 	if e.Checkpoint == "" {
-		return fmt.Sprintf("%s\nthe run has ended, and no checkpoint was saved: start again with `snug train --resume --out %s`", text, e.Out)
+		return fmt.Sprintf("%s\nthe run has ended, and no checkpoint was saved: start again with `snug train --resume --out %s`", text, shell.Path(e.Out))
 	}
 	return fmt.Sprintf("%s\nthe run has ended; the newest checkpoint is %s, of update %d: continue with `snug train --resume --out %s`",
-		text, filepath.Base(e.Checkpoint), e.Update, e.Out)
+		text, filepath.Base(e.Checkpoint), e.Update, shell.Path(e.Out))
 }
 
 // lost wraps err as the end of the run.
@@ -56,7 +57,7 @@ func (r *run) replayed() string {
 		return ""
 	}
 	update := r.lastUpdate + 1
-	again := fmt.Sprintf("`snug check %s --faults --update %d`", r.home(), update)
+	again := fmt.Sprintf("`snug check %s --faults --update %d`", shell.Path(r.home()), update)
 	if r.Group != nil {
 		return again + " computes the updates since the newest checkpoint again, one operation at a time, and names the one that fails"
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train/mlflow"
 	"github.com/snug-ml/snug/train/rundir"
@@ -66,7 +67,7 @@ func trackingFromEnv() (*url.URL, error) {
 func (t *training) track(server *mlflow.Server, dir *rundir.Dir, about *monitor.Info, again string) *mlflow.Exporter {
 	points := &runPoints{dir: dir, unit: about.Unit}
 	return mlflow.Start(server, dir, trackedRun(dir, about, points.began(about.At)), points, mlflow.Options{
-		Warn: t.warnf, Info: t.infof, Again: "snug train --resume --out " + again,
+		Warn: t.warnf, Info: t.infof, Again: "snug train --resume --out " + shell.Path(again),
 	})
 }
 

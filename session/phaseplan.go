@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -212,7 +213,7 @@ func (w *whole) decide(s *step) error {
 		case err != nil:
 			return err
 		case why != "" && w.Phase == "":
-			return usage("%s %s: it has to be trained again, which snug train --resume --out %s --phase all does", s.Name, why, w.path)
+			return usage("%s %s: it has to be trained again, which snug train --resume --out %s --phase all does", s.Name, why, shell.Path(w.path))
 		case why != "":
 			s.todo, s.why = startOver, "it "+why
 		case !f.done():
@@ -327,7 +328,7 @@ func (w *whole) usable(s *step) error {
 		if u.found != nil && u.found.summary != nil && !u.found.done() {
 			what = fmt.Sprintf("is not done (%d of %d updates)", u.found.summary.Updates, u.found.summary.UpdatesPlanned)
 		}
-		return usage("%s uses the weights of %s, which %s: train that first (snug train --resume --out %s --phase all trains what is missing)", s.Name, u.Name, what, w.path)
+		return usage("%s uses the weights of %s, which %s: train that first (snug train --resume --out %s --phase all trains what is missing)", s.Name, u.Name, what, shell.Path(w.path))
 	}
 	return nil
 }

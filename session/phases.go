@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system"
@@ -92,7 +93,7 @@ func (w *whole) between(s *step, ended []PhaseSummary, err error) error {
 	if cause == nil || len(ended) == 0 || w.Group != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
 		return err
 	}
-	w.infof("stopped while preparing %s, with the phases before it saved: snug train --resume --out %s continues", s.Name, w.path)
+	w.infof("stopped while preparing %s, with the phases before it saved: snug train --resume --out %s continues", s.Name, shell.Path(w.path))
 	return train.ErrStopped
 }
 
@@ -112,7 +113,7 @@ func (w *whole) rest() error {
 		}
 	}
 	if len(names) > 0 {
-		w.infof("%s: still to be trained (snug train --resume --out %s --phase all)", few.Of(names), w.path)
+		w.infof("%s: still to be trained (snug train --resume --out %s --phase all)", few.Of(names), shell.Path(w.path))
 	}
 	return nil
 }
@@ -325,7 +326,7 @@ func alive(dir, name string) error {
 	if err != nil || s == nil || !s.Dead() {
 		return err
 	}
-	return fmt.Errorf("%s, which learned nothing: %v\neverything trained so far is kept; start %s over with other settings: snug train --resume --out %s --phase all, with the setting that helps as a flag", name, s.Warning, name, dir)
+	return fmt.Errorf("%s, which learned nothing: %v\neverything trained so far is kept; start %s over with other settings: snug train --resume --out %s --phase all, with the setting that helps as a flag", name, s.Warning, name, shell.Path(dir))
 }
 
 // PhaseSummary is the summary of one phase.

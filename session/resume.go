@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -69,7 +70,7 @@ func configOf(dir string) (string, error) {
 			return filepath.Join(e.Path, checkpoint.ConfigFile), nil
 		}
 	}
-	return "", usage("nothing to resume in %s: %s; name the directory of a run with --out, or start one there: snug train PRESET --out %s (or --config FILE in place of the preset)", dir, what, dir)
+	return "", usage("nothing to resume in %s: %s; name the directory of a run with --out, or start one there: snug train PRESET --out %s (or --config FILE in place of the preset)", dir, what, shell.Path(dir))
 }
 
 // change is a setting whose value has changed since the run last began.
@@ -167,7 +168,7 @@ func cannotResume(dir, out string, list []change) error {
 			with = "other settings, which cannot change after a run starts"
 		}
 	}
-	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
+	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), shell.Path(out))
 }
 
 // sameRun rejects resuming with an incompatible configuration before anything is touched, and remembers other

@@ -95,8 +95,13 @@ func syncAll(dir string) error {
 // Scratch makes a folder among the system's temporary ones, for this user only; the
 // caller removes it.
 func Scratch(name string) (string, error) {
-	sweep(os.TempDir())
-	return os.MkdirTemp("", prefix(name)+"*")
+	parent := os.TempDir()
+	sweep(parent)
+	dir, err := os.MkdirTemp(parent, prefix(name)+"*")
+	if err != nil {
+		return "", fmt.Errorf("no temporary folder in %s, which TMPDIR chooses: %w", parent, err)
+	}
+	return dir, nil
 }
 
 // Temporary returns a name next to name that no one else uses, for a file that will be

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/train/rundir"
 )
 
@@ -58,7 +59,7 @@ func (o Origin) Find(whole string) (path string, err error) {
 		err = fmt.Errorf("%s has other weights", path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("what is used here was made of the checkpoint of %v: %w; `snug train --resume --out %s --phase all` trains again what follows %s", o, err, whole, o.Phase)
+		return "", fmt.Errorf("what is used here was made of the checkpoint of %v: %w; `snug train --resume --out %s --phase all` trains again what follows %s", o, err, shell.Path(whole), o.Phase)
 	}
 	return path, nil
 }

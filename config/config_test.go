@@ -101,6 +101,7 @@ func TestErrors(t *testing.T) {
 		{name: "fault in a preset", preset: "bad", args: []string{"--data.source", "x"}, want: "preset bad:3: model.d_modle: unknown key, did you mean model.d_model?"},
 		{name: "unknown system", text: "system: neo\n", want: `run.yaml:1: system: want one of neox, other, got "neo", did you mean neox?`},
 		{name: "not YAML", text: "training:\n  batch_size: [1\nmodel:\n", want: "run.yaml:3: not valid YAML: did not find expected ',' or ']'"},
+		{name: "a tab", text: "training:\n\tbatch_size: 1\n", want: "run.yaml:2: not valid YAML: the line is indented by a tab, want spaces"},
 		{name: "not a mapping", text: "- a\n", want: "run.yaml:1: want sections such as model: and training:, got a list"},
 		{name: "two documents", text: "system: neox\n---\nsystem: neox\n", want: "run.yaml: not valid YAML: want one document, got 2"},
 		{name: "several at once", preset: "small", text: `

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -191,13 +192,27 @@ func ListPresets(presets fs.FS) ([]PresetInfo, error) {
 	return all, nil
 }
 
+// tabbed reports whether a line, counted from 1, is indented by a tab.
+func tabbed(text []byte, line int) bool {
+	lines := bytes.Split(text, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	l := lines[line-1]
+	return bytes.Contains(l[:len(l)-len(bytes.TrimLeft(l, " \t"))], []byte("\t"))
+}
+
 // parseLayer parses a YAML document, which must be a mapping or empty.
 func parseLayer(text []byte, o Origin, ps *problems) (layer, bool) {
 	root, err := parseYAML(text)
 	if err != nil {
 		if e, ok := errors.AsType[*yaml.LoadError](err); ok {
 			o.Line = e.Mark.Line
-			ps.add(o, "", "not valid YAML: %s", e.Message)
+			why := e.Message
+			if tabbed(text, o.Line) {
+				why = "the line is indented by a tab, want spaces"
+			}
+			ps.add(o, "", "not valid YAML: %s", why)
 		} else {
 			ps.add(o, "", "not valid YAML: %v", err)
 		}

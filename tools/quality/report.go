@@ -30,8 +30,17 @@ func newReport(all *results, asked []cell) *report {
 			r.results = append(r.results, all.kept.Runs[i])
 		}
 	}
-	r.commits = strings.Join(slices.Sorted(maps.Keys(commits)), " and ")
+	r.commits = and(slices.Sorted(maps.Keys(commits)))
 	return r
+}
+
+// and lists words: "a, b and c".
+func and(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 // spread is the minimum, median and maximum of some figures.
@@ -130,7 +139,7 @@ func (r *report) markdown() string {
 	var b strings.Builder
 	precisions := r.values(func(x result) string { return x.Precision })
 	fmt.Fprintf(&b, "Bits of %s; runs of %s on %s. Median (least to greatest) over the runs listed below.\n\n",
-		r.commits, strings.Join(r.values(func(x result) string { return x.Date }), " and "), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
+		r.commits, and(r.values(func(x result) string { return x.Date })), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
 	fmt.Fprintf(&b, "| system | figure | promised | baseline | %s |\n|---|---|---|---|%s\n", strings.Join(precisions, " | "), strings.Repeat("---|", len(precisions)))
 	for _, p := range promises {
 		if v, _ := r.figures(p, always); len(v.values) == 0 {
@@ -184,8 +193,8 @@ func (r *report) markdown() string {
 func (r *report) byFormat() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Bits of %s; %s, %s, %s. Median (least to greatest) of each seed's run.\n", r.commits,
-		strings.Join(r.values(func(x result) string { return x.Precision }), " and "),
-		strings.Join(r.values(func(x result) string { return x.Date }), " and "), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
+		and(r.values(func(x result) string { return x.Precision })),
+		and(r.values(func(x result) string { return x.Date })), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
 	for _, system := range systems() {
 		var of []promise
 		for _, p := range promises {

@@ -94,7 +94,11 @@ func (a *app) printSummary(r session.Finished) {
 	}
 	switch {
 	case r.System.Language != nil:
-		p("  snug generate %s --prompt %q\n", shell.Path(r.Dir), r.System.Prompt)
+		p("  snug generate %s", shell.Path(r.Dir))
+		if prompt := r.System.Prompt(r.Config); prompt != "" {
+			p(" --prompt %s", shell.Quote(prompt))
+		}
+		p("\n")
 	case r.System.Predictor != nil:
 		p("  snug predict %s FILE\n", shell.Path(r.Dir))
 	}

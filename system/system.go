@@ -51,8 +51,8 @@ type System struct {
 	// Language opens the language model of a checkpoint, to generate and serve text; nil if the system does
 	// not generate text.
 	Language func(c *config.Config, checkpoint string) (*inference.Language, error)
-	// Prompt is an example prompt for the language model.
-	Prompt string
+	// Prompt, set together with Language, returns an example prompt; empty: a document is begun.
+	Prompt func(c *config.Config) string
 	// Export writes a checkpoint as a new Hugging Face model folder dir, and returns the names of its files;
 	// nil if the models of the system cannot be written like that.
 	Export func(c *config.Config, checkpoint, dir string) ([]string, error)

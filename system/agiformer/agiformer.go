@@ -32,7 +32,7 @@ var System = system.System{
 	Synthetic: synthetic,
 	Missing:   missing,
 	Language:  language,
-	Prompt:    "func main",
+	Prompt:    corpus.Prompt,
 	Export:    export,
 
 	ExportMerged: exportMerged,

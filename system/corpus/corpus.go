@@ -74,6 +74,14 @@ func open(c *config.Data, log func(string, ...any)) (data.Source, error) {
 	return data.WithHeldOut(src, held), nil
 }
 
+// Prompt returns an example prompt: that of the samples or, for a model of Go, code.
+func Prompt(c *config.Config) string {
+	if own := c.Training.Sample.Prompt; own != "" || c.Data.Format != "gotree" {
+		return own
+	}
+	return "func main"
+}
+
 // openFiles opens the documents of files.
 func openFiles(c *config.Data, patterns []string, log func(string, ...any)) (*data.Files, error) {
 	opt := data.Options{

@@ -62,7 +62,7 @@ var System = system.System{
 		return system.Synthetic{Fill: synthetic(net.Dims().Vocab)}
 	},
 	Language:     language,
-	Prompt:       "What is a loss?",
+	Prompt:       func(*config.Config) string { return "What is a loss?" },
 	Export:       export,
 	ExportMerged: exportMerged,
 }

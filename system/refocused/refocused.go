@@ -84,7 +84,7 @@ var System = system.System{
 		return system.Synthetic{Fill: corpus.Synthetic(config.Of[Model](c).VocabSize)}
 	},
 	Language: language,
-	Prompt:   "func main",
+	Prompt:   corpus.Prompt,
 	Export:   export,
 
 	ExportMerged: exportMerged,

@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
@@ -74,12 +75,12 @@ func open(c *config.Data, log func(string, ...any)) (data.Source, error) {
 	return data.WithHeldOut(src, held), nil
 }
 
-// Prompt returns an example prompt: that of the samples or, for a model of Go, code.
+// Prompt returns an example prompt: code for a model of Go, otherwise that of the samples, without spaces around it.
 func Prompt(c *config.Config) string {
-	if own := c.Training.Sample.Prompt; own != "" || c.Data.Format != "gotree" {
-		return own
+	if c.Data.Format == "gotree" {
+		return "func main"
 	}
-	return "func main"
+	return strings.TrimSpace(c.Training.Sample.Prompt)
 }
 
 // openFiles opens the documents of files.

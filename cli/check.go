@@ -25,7 +25,7 @@ type checkCmd struct {
 	Update    int64   `help:"The update to run twice." default:"1" placeholder:"N" min:"1" of:"updates"`
 	Precision string  `help:"The format to try: bf16, fp16 or fp32 (default: the configured one)." placeholder:"FORMAT"`
 	Against   string  `help:"The trusted format, also used for the updates before." default:"fp32" placeholder:"FORMAT"`
-	Device    string  `help:"The device to try: cpu or reference (default: the configured one, which is trusted)." placeholder:"DEVICE"`
+	Device    string  `help:"The device to try: cpu, cuda, cuda:N or reference (default: the configured one, which is trusted)." placeholder:"DEVICE"`
 	Factor    float64 `help:"Tolerance: a row may differ by this many times what its format explains." default:"8"`
 	Faults    bool    `help:"Compute the updates of a run again, from its newest checkpoint before --update N to that, one operation at a time, and name the one that the card fails at."`
 	Fused     bool    `help:"Compare the programs as trained; results inside fused loops are then not visible."`

@@ -43,7 +43,7 @@ var promises = []promise{
 	{"cloudbase", "RMSE in km, test", "report.json", "sides.test.rmse", 0.13, true, "sides.test.baseline_rmse", 0},
 
 	{"dynamo", "phase 0: loss, nats", "phase0-encoder/summary.json", "metrics.eval_loss", 5.0, true, "baseline_unigram_loss", 0},
-	{"dynamo", "sentiment: accuracy", "phase1-sentiment/result.json", "metrics.score", 0.75, false, "metrics.baseline_score", 0},
+	{"dynamo", "sentiment: accuracy", "phase1-sentiment/result.json", "metrics.score", 0.70, false, "metrics.baseline_score", 0},
 	{"dynamo", "qa: token F1", "phase1-qa/result.json", "metrics.score", 0.65, false, "metrics.baseline_score", 0},
 	{"dynamo", "summarization: ROUGE-L", "phase1-summarization/result.json", "metrics.score", 0.05, false, "metrics.baseline_score", 0},
 	{"dynamo", "code_generation: ROUGE-L", "phase1-code_generation/result.json", "metrics.score", 0.24, false, "metrics.baseline_score", 0},

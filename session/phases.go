@@ -121,7 +121,7 @@ func (w *whole) rest() error {
 // moved reports the new path of the folder, unless the current phase already has.
 func (w *whole) moved(to string) {
 	if said := w.said.Swap(&to); said == nil || *said != to {
-		w.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", to, to)
+		w.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", to, shell.Path(to))
 	}
 }
 

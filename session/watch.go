@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -132,7 +133,7 @@ func (r *run) saved(e checkpoint.Event) {
 		if r.phase != nil {
 			r.phase.whole.said.Store(&out)
 		}
-		r.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", e.Path, out)
+		r.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", e.Path, shell.Path(out))
 	} else {
 		r.emit(e)
 	}

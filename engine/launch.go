@@ -5,14 +5,19 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
-// Launch is a kernel that a card runs for a node of a program, with what it does: what
-// a plan needs to price it.
+// Launch is a kernel that a card runs for a node of a program.
 type Launch struct {
 	Node *graph.Node
 	// Also are the nodes that it computes too: an optimizer steps several weights at once.
 	Also []*graph.Node
-	// Kernel is its name, without what tells generated ones apart; Symbol with that, where it was made.
-	Kernel, Symbol  string
+	*Kernel
+}
+
+// Kernel is a kernel with its grid and what it does there: what a plan needs to price it. Launches of equal nodes
+// share it.
+type Kernel struct {
+	// Name leaves out what tells generated kernels apart; Symbol has it, where the kernel was made.
+	Name, Symbol    string
 	Blocks, Threads int
 	Work            counts.Kernel
 	// Bytes is its traffic with the card's memory where caches serve a part of what was counted;

@@ -22,94 +22,118 @@ func Lower(capability, sms int) engine.Lowering {
 // outlines lowers for sizes and work alone. All addresses are the same, so that what can be done in place is, and
 // everything is aligned: what a node becomes then depends on its operation and the types of its operands and
 // results, and on nothing else. Most nodes of a program are equal in that, as layers repeat and plans that are
-// compared have most of their nodes in common, so each is lowered once.
+// compared have most of their nodes in common, so each is lowered once. Consecutive steps of an optimizer are lowered
+// together, as they share launches.
 type outlines struct {
 	target, sms int
 	lock        sync.Mutex
-	known       map[string]*outline // by graph.AppendContent
+	known       map[string]*outline // by graph.AppendContent of the nodes
 }
 
-// outline is what nodes become, wherever their operands are.
+// outline is what one or several nodes become, wherever their operands are.
 type outline struct {
-	launches  []engine.Launch // those of a single node, unlike those of several, do not name it
+	launches  []outlineLaunch
 	workspace int64
 	tables    int64 // in bytes, without the codebooks, which a program has once
 	books     bool  // whether it needs these
 	err       error
 }
 
-// lower describes what the given function adds to a lowering.
-func (o *outlines) lower(add func(l *lowering) error) *outline {
+// outlineLaunch is a kernel, and the indices of the nodes that it is launched for.
+type outlineLaunch struct {
+	kernel *engine.Kernel
+	nodes  []int
+}
+
+// lower lowers nodes that have not been lowered before.
+func (o *outlines) lower(nodes []*graph.Node) *outline {
 	c := &code{target: o.target, sms: o.sms, sizesOnly: true}
 	l := &lowering{code: c, place: func(*graph.Value) (address, error) { return address{}, nil }}
-	if err := add(l); err != nil {
-		return &outline{err: err}
+	for _, n := range nodes {
+		if err := l.node(n); err != nil {
+			return &outline{err: err}
+		}
 	}
-	x := &outline{l.described(), c.workspace, c.tableBytes(), c.books != nil, nil}
+	l.flush()
+	x := &outline{workspace: c.workspace, tables: c.tableBytes(), books: c.books != nil}
 	if x.books {
 		x.tables -= bookBytes
 	}
+	index := make(map[*graph.Node]int, len(nodes))
+	for i, n := range nodes {
+		index[n] = i
+	}
+	for _, d := range l.described() {
+		of := []int{index[d.Node]}
+		for _, n := range d.Also {
+			of = append(of, index[n])
+		}
+		x.launches = append(x.launches, outlineLaunch{d.Kernel, of})
+	}
 	return x
 }
 
-// one returns what a single node becomes; key is its content.
-func (o *outlines) one(n *graph.Node, key []byte) *outline {
+// of returns what nodes become; key is their content.
+func (o *outlines) of(nodes []*graph.Node, key []byte) *outline {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	if x := o.known[string(key)]; x != nil {
-		return x
+	x := o.known[string(key)]
+	if x == nil {
+		x = o.lower(nodes)
+		o.known[string(key)] = x
 	}
-	x := o.lower(func(l *lowering) error { return l.node(n) })
-	for i := range x.launches {
-		x.launches[i].Node = nil
-	}
-	o.known[string(key)] = x
 	return x
 }
 
-// each calls f with what the nodes of a function become, in order. Consecutive steps of an optimizer are lowered
-// together, as they share launches; n is nil for them.
-func (o *outlines) each(nodes []*graph.Node, f func(n *graph.Node, x *outline)) error {
+// each calls f with what the nodes of a function become, in order, one node or several consecutive steps at a time.
+func (o *outlines) each(nodes []*graph.Node, f func(nodes []*graph.Node, x *outline)) error {
 	var key []byte
+	isStep := func(n *graph.Node) bool { _, ok := n.Op.(graph.Optimizer); return ok }
 	var steps []*graph.Node
-	flush := func() error {
-		if len(steps) == 0 {
+	flush := func(nodes []*graph.Node) error {
+		if len(nodes) == 0 {
 			return nil
 		}
-		x := o.lower(func(l *lowering) error { return l.nodes(steps) })
-		steps = nil
-		f(nil, x)
-		return x.err
-	}
-	for _, n := range nodes {
-		if graph.IsView(n.Op) {
-			continue
+		key = key[:0]
+		for _, n := range nodes {
+			key = graph.AppendContent(key, n)
 		}
-		if _, step := n.Op.(graph.Optimizer); step {
+		x := o.of(nodes, key)
+		if x.err != nil {
+			return fmt.Errorf("%s (%s): %w", nodes[0].Op.Name(), nodes[0].Layer, x.err)
+		}
+		f(nodes, x)
+		return nil
+	}
+	for i, n := range nodes {
+		switch {
+		case graph.IsView(n.Op):
+			continue
+		case isStep(n):
 			steps = append(steps, n)
 			continue
 		}
-		if err := flush(); err != nil {
+		if err := flush(steps); err != nil {
 			return err
 		}
-		key = graph.AppendContent(key[:0], n)
-		x := o.one(n, key)
-		if x.err != nil {
-			return fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, x.err)
+		steps = steps[:0]
+		if err := flush(nodes[i : i+1]); err != nil {
+			return err
 		}
-		f(n, x)
 	}
-	return flush()
+	return flush(steps)
 }
 
 // Launches implements [engine.Lowering].
 func (o *outlines) Launches(nodes []*graph.Node) (list []engine.Launch, err error) {
 	list = make([]engine.Launch, 0, len(nodes))
-	err = o.each(nodes, func(n *graph.Node, x *outline) {
-		at := len(list)
-		list = append(list, x.launches...)
-		for i := at; n != nil && i < len(list); i++ {
-			list[i].Node = n
+	err = o.each(nodes, func(nodes []*graph.Node, x *outline) {
+		for _, l := range x.launches {
+			launch := engine.Launch{Node: nodes[l.nodes[0]], Kernel: l.kernel}
+			for _, i := range l.nodes[1:] {
+				launch.Also = append(launch.Also, nodes[i])
+			}
+			list = append(list, launch)
 		}
 	})
 	return list, err
@@ -120,7 +144,7 @@ func (o *outlines) Workspace(p *engine.Program) (int64, error) {
 	var workspace, tables int64
 	books := false
 	for _, f := range p.Funcs {
-		err := o.each(f.F.Nodes, func(_ *graph.Node, x *outline) {
+		err := o.each(f.F.Nodes, func(_ []*graph.Node, x *outline) {
 			workspace, tables, books = max(workspace, x.workspace), tables+x.tables, books || x.books
 		})
 		if err != nil {

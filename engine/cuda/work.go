@@ -99,10 +99,10 @@ func (l *lowering) described() []engine.Launch {
 		if x.copy != nil {
 			continue
 		}
-		list = append(list, engine.Launch{
-			Node: x.node, Also: x.also, Kernel: x.kind, Symbol: x.kernel, Blocks: int(x.grid[0]) * int(x.grid[1]) * int(x.grid[2]), Threads: int(x.block[0]),
+		list = append(list, engine.Launch{Node: x.node, Also: x.also, Kernel: &engine.Kernel{
+			Name: x.kind, Symbol: x.kernel, Blocks: int(x.grid[0]) * int(x.grid[1]) * int(x.grid[2]), Threads: int(x.block[0]),
 			Work: counts.Launched(x.kind, x.work.units), Bytes: x.work.bytes, Rows: x.work.rows, FLOPs: x.work.flops,
-		})
+		}})
 	}
 	return list
 }

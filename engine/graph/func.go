@@ -324,6 +324,18 @@ func (f *Func) Uses() []int {
 	return uses
 }
 
+// Again appends a copy of n with other operands. Types are inferred anew only if those of the operands differ.
+func (b *Builder) Again(n *Node, in []*Value) []*Value {
+	for i, v := range in {
+		if old := n.In[i]; v != old && (v.State != old.State || !v.Type.Equal(old.Type)) {
+			return b.Emit(n.Op, in...)
+		}
+	}
+	m := b.F.Copy(n, in)
+	b.F.Nodes = append(b.F.Nodes, m)
+	return m.Out
+}
+
 // Rewrite rebuilds f node by node: fn gets each old node with its operands
 // already replaced and returns the values that replace its results (emitting
 // what it needs), or nil to keep the node as it is. Inputs and states are kept.
@@ -355,7 +367,7 @@ func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Fun
 			b.follow(n)
 			res := fn(b, n, in)
 			if res == nil {
-				res = b.Emit(n.Op, in...)
+				res = b.Again(n, in)
 			}
 			for i, v := range n.Out {
 				m[v.ID] = res[i]

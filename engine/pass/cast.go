@@ -30,15 +30,14 @@ func cast(u *Unit) error {
 		for i, v := range in {
 			types[i] = v.Type
 		}
-		op := n.Op
-		rule, ok := op.(graph.AutocastRule)
+		rule, ok := n.Op.(graph.AutocastRule)
 		if !ok {
 			for i, v := range in {
 				if v.DType().Half() && !keptGradient(n, i) {
 					in[i] = convert(b, v, graph.F32)
 				}
 			}
-			return b.Emit(op, in...)
+			return nil
 		}
 		want, cast := rule.Autocast(types, u.ComputeDType)
 		for i, d := range want {

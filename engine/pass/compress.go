@@ -25,7 +25,7 @@ func compress(u *Unit) error {
 	decoded := map[key]*graph.Value{} // serve the backward half of one block
 	f, err := u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
 		if !n.Backward {
-			out := b.Emit(n.Op, in...)
+			out := b.Again(n, in)
 			for i, v := range n.Out {
 				if arguments[v.ID] {
 					codes[v.ID] = b.Quantize(out[i])
@@ -57,7 +57,7 @@ func compress(u *Unit) error {
 		for i, v := range n.In {
 			in[i] = again(v)
 		}
-		return b.Emit(n.Op, in...)
+		return nil
 	})
 	if err == nil {
 		u.F = f

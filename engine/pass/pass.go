@@ -79,9 +79,10 @@ type Unit struct {
 	Context context.Context
 
 	schedule schedule // of the last function that was reordered
-	// tried caches trials for a budget, by recipe and alignment, for everything that [Back] makes
-	// of the function; nil: not cached.
-	tried map[string]trial
+	// tried caches trials for a budget, for everything that [Back] makes of the function; nil: not cached.
+	tried map[trialKey]trial
+	// latest is what was last tried.
+	latest *made
 	// arranged is what the passes up to order made of the function, for what [Back] makes of it next; most
 	// recently used last.
 	arranged []*arranged
@@ -240,7 +241,7 @@ func (u *Unit) arrangement() arrangement { return arrangement{u.Recompute, u.Sli
 // the others, as often as needed: it does not change the nodes that it gets.
 func Front(u *Unit, o Options) error {
 	_, err := run(u, o, passes[:own])
-	u.tried = map[string]trial{}
+	u.tried = map[trialKey]trial{}
 	return err
 }
 

@@ -129,7 +129,7 @@ func recomputed(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
 		for i, v := range n.In {
 			in[i] = clone(v)
 		}
-		return b.Emit(n.Op, in...)
+		return nil
 	})
 }
 

@@ -2,7 +2,6 @@ package pass
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -14,9 +13,10 @@ import (
 // the shortest sequence of moves whose program fits as it will be placed.
 func fit(u *Unit) error {
 	if u.tried == nil {
-		u.tried = map[string]trial{}
+		u.tried = map[trialKey]trial{}
 		defer func() { u.tried = nil }()
 	}
+	defer func() { u.latest = nil }()
 	moves := movesOf(u)
 	if err := u.compete(moves); err != nil {
 		return err
@@ -61,6 +61,11 @@ func (u *Unit) after(moves []move) []Recompute {
 	return r
 }
 
+// everywhere returns the same recipe for every block.
+func (u *Unit) everywhere(r Recompute) []Recompute {
+	return slices.Repeat([]Recompute{r}, len(u.Blocks))
+}
+
 // trial is a function with a recipe for each block, as it would be placed.
 type trial struct {
 	// The bytes of temporaries are from least to most.
@@ -84,7 +89,8 @@ func (t trial) decides(budget int64) bool { return t.most <= budget || t.least >
 // try places u with a recipe for each block, as well as it takes to tell whether that is within the budget,
 // unless that is known already.
 func (u *Unit) try(recipe []Recompute) (trial, error) {
-	before, again := u.tried[u.key(recipe)]
+	key := u.key(recipe)
+	before, again := u.tried[key]
 	if again && before.decides(u.Budget) {
 		t := before
 		if t.plain {
@@ -92,42 +98,61 @@ func (u *Unit) try(recipe []Recompute) (trial, error) {
 		}
 		return t, nil
 	}
-	f, t, err := u.made(recipe, FuseAll)
+	m, err := u.made(recipe)
 	if err != nil {
 		return trial{}, err
 	}
-	if t.least, t.most, err = extent(f, u.Align, u.Budget); err != nil {
+	t := trial{values: m.values, plain: m.plain}
+	if t.least, t.most, err = extent(m.f, u.Align, u.Budget); err != nil {
 		return trial{}, err
 	}
-	u.tried[u.key(recipe)] = t
+	u.tried[key] = t
 	return t, nil
 }
 
-// made returns u with a recipe for each block after the passes up to order.
-func (u *Unit) made(recipe []Recompute, can Fusion) (*graph.Func, trial, error) {
-	f, err := recomputed(u.F, recipe)
-	if err != nil {
-		return nil, trial{}, err
-	}
-	v := Unit{F: f, Align: u.Align, Twice: u.Twice, Fusion: &can}
-	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order} {
-		if err := u.interrupted(); err != nil {
-			return nil, trial{}, err
-		}
-		if err := run(&v); err != nil {
-			return nil, trial{}, err
-		}
-	}
-	return v.F, trial{values: f.NumValues(), plain: f == u.F}, nil
+// made is u with a recipe for each block after the passes up to order.
+type made struct {
+	recipe []Recompute
+	f      *graph.Func
+	values int
+	plain  bool // as in trial
 }
 
-// key is what trials of a recipe for each block are kept under.
-func (u *Unit) key(recipe []Recompute) string {
-	k := make([]byte, 0, len(recipe)+8)
-	for _, r := range recipe {
-		k = append(k, byte(r))
+// made returns u with a recipe for each block.
+func (u *Unit) made(recipe []Recompute) (*made, error) {
+	if u.latest != nil && slices.Equal(u.latest.recipe, recipe) {
+		return u.latest, nil
 	}
-	return string(binary.LittleEndian.AppendUint64(k, uint64(u.Align)))
+	f, err := recomputed(u.F, recipe)
+	if err != nil {
+		return nil, err
+	}
+	v := Unit{F: f, Align: u.Align, Twice: u.Twice, Fusion: u.Fusion}
+	for _, run := range []func(*Unit) error{twice, accumulate, fuse, order} {
+		if err := u.interrupted(); err != nil {
+			return nil, err
+		}
+		if err := run(&v); err != nil {
+			return nil, err
+		}
+	}
+	u.latest = &made{recipe, v.F, f.NumValues(), f == u.F}
+	return u.latest, nil
+}
+
+// trialKey is what a trial depends on, besides the function: the recipe of each block, as bytes, and the device.
+type trialKey struct {
+	recipe string
+	align  int64
+	fusion Fusion
+}
+
+func (u *Unit) key(recipe []Recompute) trialKey {
+	k := make([]byte, len(recipe))
+	for i, r := range recipe {
+		k[i] = byte(r)
+	}
+	return trialKey{string(k), u.Align, u.fusion()}
 }
 
 // move takes a block to another recipe, which saves more and takes longer.
@@ -143,11 +168,7 @@ type move struct {
 func movesOf(u *Unit) []move {
 	var seconds, bytes [RecomputeSlices][]float64 // by recipe and block
 	for r := range RecomputeSlices {
-		all := make([]Recompute, len(u.Blocks))
-		for i := range all {
-			all[i] = r
-		}
-		seconds[r], bytes[r] = worth(u, dropped(u.F, all))
+		seconds[r], bytes[r] = worth(u, dropped(u.F, u.everywhere(r)))
 	}
 	var moves []move
 	for b := 1; b < len(u.Blocks); b++ {

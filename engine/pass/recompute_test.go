@@ -109,8 +109,15 @@ func TestRecipes(t *testing.T) {
 // Auto fits every budget that some recipe fits, with the least recomputation that does,
 // and follows the prices it is given.
 func TestAutoFitsForLeast(t *testing.T) {
+	for _, on := range []*engine.Traits{&engine.CPU, &engine.CUDA} {
+		t.Run(on.Name, func(t *testing.T) { autoFitsForLeast(t, on) })
+	}
+}
+
+func autoFitsForLeast(t *testing.T, on *engine.Traits) {
 	s := reference()
 	at := func(o engine.CompileOptions) (int64, float64, *engine.Func) {
+		o.Traits = on
 		_, f := s.compile(t, o)
 		flops, _ := rebuilt(f.F)
 		return f.Placement.Bytes, flops, f

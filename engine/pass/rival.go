@@ -25,8 +25,12 @@ func (u *Unit) compete(moves []move) error {
 	if u.Rival == nil {
 		return nil
 	}
+	pace, err := u.pace()
+	if err != nil {
+		return err
+	}
 	const tries = 3
-	k, seconds, enough := 0, 0., u.Rival.Spare
+	k, seconds, enough := 0, 0., u.Rival.Spare*pace
 	for range tries {
 		for ; k < len(moves) && seconds <= enough; k++ {
 			seconds += moves[k].seconds
@@ -35,7 +39,11 @@ func (u *Unit) compete(moves []move) error {
 			return nil
 		}
 		recipe := u.after(moves[:k])
-		slower, err := u.slower(recipe)
+		m, err := u.made(recipe)
+		if err != nil {
+			return err
+		}
+		slower, err := u.slower(m.f)
 		if err != nil {
 			return err
 		}
@@ -55,12 +63,32 @@ func (u *Unit) compete(moves []move) error {
 	return nil
 }
 
-// slower returns by how many seconds u with a recipe for each block is slower than its rival.
-func (u *Unit) slower(recipe []Recompute) (float64, error) {
-	f, _, err := u.made(recipe, u.fusion())
-	if err != nil {
-		return 0, err
+// pace returns by which factor recomputation is faster than the seconds of its operations add up to, as seen with the
+// same recipe for all blocks; 1 if there is none to look at.
+func (u *Unit) pace() (float64, error) {
+	for _, r := range []Recompute{RecomputeWide, RecomputeSelective, RecomputeActivation} {
+		a := u.arrangedBy(arrangement{r, 0, u.fusion()})
+		if a == nil {
+			continue
+		}
+		slower, err := u.slower(a.f)
+		if err != nil {
+			return 0, err
+		}
+		if took := u.Rival.Spare + slower; took > 0 {
+			seconds, _ := worth(u, dropped(u.F, u.everywhere(r)))
+			var sum float64
+			for _, s := range seconds {
+				sum += s
+			}
+			return max(1, sum/took), nil
+		}
 	}
+	return 1, nil
+}
+
+// slower returns by how many seconds a function, as it is after order, is slower than its rival.
+func (u *Unit) slower(f *graph.Func) (float64, error) {
 	if u.OffloadStates {
 		f = withStatesAway(f)
 	}

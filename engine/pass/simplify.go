@@ -19,19 +19,24 @@ func simplify(u *Unit) error {
 		if v := identity(n, in); v != nil {
 			return []*graph.Value{v}
 		}
-		if c, ok := fold(n, in); ok {
-			n = &graph.Node{Op: graph.Constant{V: c}, Layer: n.Layer}
-			in = nil
+		op := n.Op
+		c, folded := fold(n, in)
+		if folded {
+			op, in = graph.Constant{V: c}, nil
 		}
-		k = graph.AppendKey(k[:0], n.Op)
+		k = graph.AppendKey(k[:0], op)
 		for _, v := range in {
 			k = binary.LittleEndian.AppendUint32(k, uint32(v.ID))
 		}
-		if out := seen[string(k)]; out != nil {
-			return out
+		out := seen[string(k)]
+		if out == nil {
+			if folded {
+				out = b.Emit(op)
+			} else {
+				out = b.Again(n, in)
+			}
+			seen[string(k)] = out
 		}
-		out := b.Emit(n.Op, in...)
-		seen[string(k)] = out
 		return out
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ func tf32(u *Unit) error {
 	f, err := u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
 		rule, ok := n.Op.(graph.TF32Rule)
 		if !ok || in[0].DType() != graph.F32 && in[1].DType() != graph.F32 {
-			return b.Emit(n.Op, in...)
+			return nil
 		}
 		return b.Emit(rule.WithTF32(), in...)
 	})

@@ -63,23 +63,27 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	if s.Effective < 1 || len(s.Precisions) == 0 {
 		return nil, fmt.Errorf("fit wants a batch of at least 1 and a precision, got %d and %v", s.Effective, s.Precisions)
 	}
-	f := &fitting{p: p, batches: divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s: s, seen: map[Settings]*Report{}}
-	if len(f.batches) == 0 {
+	f := &fitting{p: p, s: s, seen: map[Settings]*Report{}}
+	all := divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective))
+	if len(all) == 0 {
 		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's smallest micro-batch, %d", s.Effective, p.LeastMicroBatch)
 	}
-	f.batches = p.possible(f.batches, s)
-	if err := f.all(); err != nil {
-		return nil, err
-	}
-	for _, o := range p.choices(s.Offload) {
-		if f.best != nil && f.best.report.Run.Settings.Recompute == pass.RecomputeNone && f.best.report.Time.Exposed == 0 {
-			break // nothing can be faster
-		}
-		f.s.Offload, s.Offload = o, o
-		f.batches = p.possible(divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s)
-		if err := f.all(); err != nil {
+	for _, precision := range s.Precisions {
+		offloads, err := f.offloads(precision, all)
+		if err != nil {
 			return nil, err
 		}
+		for _, o := range offloads {
+			if o != s.Offload && f.best != nil && f.best.report.unimpeded(all[len(all)-1]) {
+				continue // nothing can be faster
+			}
+			f.s.Offload = o
+			f.batches = p.possible(all, f.s)
+			if err := f.precision(precision); err != nil {
+				return nil, err
+			}
+		}
+		f.s.Offload = s.Offload
 	}
 	if f.best == nil {
 		_, err := p.Check(f.least())
@@ -92,13 +96,40 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	return f.choice(), nil
 }
 
+// offloads returns what may be kept in main memory, in the order in which to search. Where the largest batch does not
+// fit as it is, plans with activations there are usually the fastest: once they are known, others are soon given up.
+func (f *fitting) offloads(precision device.Precision, batches []int) ([]Offload, error) {
+	list := append([]Offload{f.s.Offload}, f.p.choices(f.s.Offload)...)
+	i := slices.IndexFunc(list, func(o Offload) bool { return o.Has(OffloadActivations) })
+	if i <= 0 || f.s.Recompute != nil {
+		return list, nil
+	}
+	possible := f.p.possible(batches, f.s)
+	if n, err := f.largest(precision, f.chunk(precision), possible, pass.RecomputeNone); err != nil || n == len(possible) {
+		return list, err
+	}
+	first := list[i]
+	return append([]Offload{first}, slices.Delete(list, i, i+1)...), nil
+}
+
+// unimpeded reports whether a plan has the given micro-batch, recomputes nothing and waits for nothing.
+func (r *Report) unimpeded(batch int) bool {
+	s := r.Run.Settings
+	return s.MicroBatch == batch && s.Recompute == pass.RecomputeNone && r.Time.Exposed == 0
+}
+
+// chunk returns how many rows of logits the loss computes at once.
+func (f *fitting) chunk(p device.Precision) int {
+	return cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p, f.p.Classes))
+}
+
 // possible returns the batches that can fit by the model's minimum need, and always the smallest.
 func (p *Planner) possible(batches []int, s Search) []int {
 	capacity := p.Target.Capacity()
 	if capacity == 0 {
 		capacity = graph.MostBytes
 	}
-	return slices.DeleteFunc(batches, func(b int) bool {
+	return slices.DeleteFunc(slices.Clone(batches), func(b int) bool {
 		return b > batches[0] && p.Least.Bytes(Settings{MicroBatch: b, Accumulation: s.Effective / b, Offload: s.Offload, NarrowGradients: s.NarrowGradients}) > float64(capacity)
 	})
 }
@@ -123,33 +154,27 @@ type fitting struct {
 	seen    map[Settings]*Report
 	best    *planned
 	givenUp []Settings
+	// settled says that something fits, or cannot win, with what is being searched: a precision and what is kept in
+	// main memory.
+	settled bool
 }
 
-// all searches every precision.
-func (f *fitting) all() error {
-	for _, precision := range f.s.Precisions {
-		if err := f.precision(precision); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// precision searches one precision: first with the chunk of logits that costs no time by the time model,
-// then, if memory is short, with a quarter of it.
+// precision searches one precision with the same data in main memory: first with the chunk of logits that costs no time
+// by the time model, then, if memory is short, with a quarter of it.
 func (f *fitting) precision(p device.Precision) error {
-	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p, f.p.Classes))
+	chunk := f.chunk(p)
 	if f.s.Offload.Has(OffloadActivations) {
 		return f.away(p, chunk)
 	}
 	before := f.best
+	f.settled = false
 	if err := f.search(p, chunk, f.batches); err != nil {
 		return err
 	}
 	if f.s.CEChunk == 0 && chunk > 64 {
 		small := max(64, chunk/4)
 		switch {
-		case f.best == nil:
+		case !f.settled:
 			chunk = small
 			ends := slices.Compact([]int{f.batches[0], f.batches[len(f.batches)-1]})
 			if err := f.search(p, small, ends); err != nil {
@@ -183,10 +208,12 @@ func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recom
 	}
 	if d == nil {
 		f.givenUp = append(f.givenUp, s)
+		f.settled = true
 		return nil, nil
 	}
 	rep := d.report
 	f.seen[rep.Run.Settings] = rep
+	f.settled = f.settled || rep.Fits
 	if rep.Fits && (f.best == nil || faster(rep, f.best.report)) {
 		f.best = d
 	}
@@ -216,28 +243,40 @@ func (f *fitting) search(precision device.Precision, chunk int, batches []int) e
 	if f.s.Recompute != nil {
 		plain = *f.s.Recompute
 	}
-	last := len(batches) - 1
-	// Nothing is faster than the largest batch without recomputation.
-	if bound, err := f.try(precision, chunk, batches[last], plain); err != nil || bound.Fits || f.beaten(bound) {
+	n, err := f.largest(precision, chunk, batches, plain)
+	if err != nil || n == len(batches) || f.s.Recompute != nil {
 		return err
+	}
+	return f.climb(precision, chunk, batches[n:])
+}
+
+// largest looks for the largest micro-batch that fits with a recipe, and returns how many fit: all of them also where
+// none can win.
+func (f *fitting) largest(precision device.Precision, chunk int, batches []int, r pass.Recompute) (int, error) {
+	last := len(batches) - 1
+	// Nothing is faster than the largest batch.
+	bound, err := f.try(precision, chunk, batches[last], r)
+	if err != nil {
+		return 0, err
+	}
+	if bound.Fits || f.beaten(bound) {
+		f.settled = true
+		return len(batches), nil
 	}
 	lo, hi := 0, last // batches before lo fit; those from hi on do not
 	for lo < hi {
 		mid := (lo + hi) / 2
-		r, err := f.try(precision, chunk, batches[mid], plain)
+		report, err := f.try(precision, chunk, batches[mid], r)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if r.Fits {
+		if report.Fits {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	if f.s.Recompute != nil {
-		return nil
-	}
-	return f.climb(precision, chunk, batches[lo:])
+	return lo, nil
 }
 
 // away tries micro-batches with activations in main memory, from the largest down; with a fixed recipe for as long
@@ -247,15 +286,15 @@ func (f *fitting) away(precision device.Precision, chunk int) error {
 	if f.s.Recompute != nil {
 		recompute = *f.s.Recompute
 	}
-	if recompute == pass.RecomputeAuto {
-		// Nothing is faster than the largest batch with everything on the card and without recomputation.
-		s := f.settings(precision, chunk, f.batches[len(f.batches)-1], pass.RecomputeNone)
-		if bound, err := f.p.Plan(s.without(OffloadActivations)); err != nil || f.beaten(bound) {
-			return err
-		}
-	}
 	var previous *Report
 	for _, batch := range slices.Backward(f.batches) {
+		if recompute == pass.RecomputeAuto {
+			// Nothing is faster with everything on the card and without recomputation, and no smaller batch either.
+			s := f.settings(precision, chunk, batch, pass.RecomputeNone)
+			if bound, err := f.p.Plan(s.without(OffloadActivations)); err != nil || f.beaten(bound) {
+				return err
+			}
+		}
 		r, err := f.try(precision, chunk, batch, recompute)
 		if err != nil {
 			return err
@@ -302,16 +341,16 @@ func (f *fitting) climb(precision device.Precision, chunk int, batches []int) er
 // strong recomputation in a few blocks nearly always needs less memory, but not always. If nothing in this
 // precision fits, it tries the smallest and the largest batch with the given chunk.
 func (f *fitting) uniform(before *planned, precision device.Precision, chunk int) error {
-	if f.s.Recompute != nil || (f.best != nil && f.best == before) {
+	if f.s.Recompute != nil || (f.settled && f.best == before) {
 		return nil
 	}
 	var from []*Report
 	most := pass.RecomputeNone
-	if f.best == nil {
+	if !f.settled {
 		most = pass.RecomputeFull
 		for s, r := range f.seen {
 			if s.Recompute == pass.RecomputeNone && s.Offload == f.s.Offload && s.Precision == precision && s.CEChunk == chunk &&
-				(s.MicroBatch == f.batches[0] || s.Accumulation == 1) {
+				(s.MicroBatch == f.batches[0] || s.Accumulation == 1) && !f.beaten(r) {
 				from = append(from, r)
 			}
 		}

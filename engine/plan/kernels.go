@@ -3,6 +3,7 @@ package plan
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
@@ -19,7 +20,29 @@ type Kernels struct {
 	RowTraffic float64     `json:"row_bytes_per_second"` // for norms, softmax and the loss
 	Clock      float64     `json:"-"`                    // in Hz, if kernels were counted for the card; otherwise 0
 	// Lower returns the kernels of nodes.
-	Lower engine.Lowering `json:"-"`
+	Lower  engine.Lowering `json:"-"`
+	prices prices
+}
+
+// prices are those of kernels, by [Speed.Launched].
+type prices struct {
+	lock  sync.Mutex
+	known map[*engine.Kernel]Pipes
+}
+
+// of returns the price of k, calling price unless it is known.
+func (l *prices) of(k *engine.Kernel, price func(k *engine.Kernel) Pipes) Pipes {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	p, ok := l.known[k]
+	if !ok {
+		if l.known == nil {
+			l.known = map[*engine.Kernel]Pipes{}
+		}
+		p = price(k)
+		l.known[k] = p
+	}
+	return p
 }
 
 // The work of attention on a card. Both kernels of its gradient recompute the scores, so that no sum depends

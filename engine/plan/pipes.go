@@ -82,7 +82,7 @@ func (s Speed) Pipes(n *graph.Node) (p Pipes) {
 	}
 	if list, ok := s.lower([]*graph.Node{n}); ok {
 		for _, l := range list {
-			p.add(s.Launched(l), 1)
+			p.add(s.Launched(l.Kernel), 1)
 		}
 		return p
 	}
@@ -117,16 +117,20 @@ func (s Speed) lower(nodes []*graph.Node) (list []engine.Launch, ok bool) {
 	return list, true
 }
 
-// Launched prices a kernel. A multiprocessor takes as long as its busiest pipe, or as its blocks take one
+// Launched prices a launch of a kernel. A multiprocessor takes as long as its busiest pipe, or as its blocks take one
 // after another at its occupancy: a few resident warps do not hide their latencies (Volkov 2016,
 // "Understanding Latency Hiding on GPUs": throughput is the lesser of occupancy over latency and the peak).
 // No kernel is faster than memory, or than the matmuls that the card's power allows.
-func (s Speed) Launched(l engine.Launch) (p Pipes) {
-	most := float64((l.Blocks + s.Kernels.SMs - 1) / s.Kernels.SMs) // blocks of the multiprocessor that ends last
-	perSM := most / float64(l.Blocks) / s.Kernels.Clock
+func (s Speed) Launched(k *engine.Kernel) Pipes {
+	return s.Kernels.prices.of(k, s.launched)
+}
+
+func (s Speed) launched(k *engine.Kernel) (p Pipes) {
+	most := float64((k.Blocks + s.Kernels.SMs - 1) / s.Kernels.SMs) // blocks of the multiprocessor that ends last
+	perSM := most / float64(k.Blocks) / s.Kernels.Clock
 	var busy float64
 	var all counts.Work
-	for _, w := range l.Work.Phases { // the error was checked in lower
+	for _, w := range k.Work.Phases { // the error was checked in lower
 		all = all.Plus(1, w)
 		q := Pipes{
 			Tensor: clocksTensor * w.Tensor, FP32: clocksLanes * w.FP32, FP64: clocksFP64 * w.FP64, Integer: clocksLanes * w.Integer, XU: clocksXU * w.XU,
@@ -140,17 +144,17 @@ func (s Speed) Launched(l engine.Launch) (p Pipes) {
 		busy += longest
 		p.add(q, 1)
 	}
-	all.Alone += float64(l.Blocks) * l.Work.Alone
-	p.Latency = all.Alone / float64(l.Blocks) * max(1, most/float64(l.Work.Resident)) / s.Kernels.Clock
-	bytes, rate := l.Bytes, s.Bandwidth
+	all.Alone += float64(k.Blocks) * k.Work.Alone
+	p.Latency = all.Alone / float64(k.Blocks) * max(1, most/float64(k.Work.Resident)) / s.Kernels.Clock
+	bytes, rate := k.Bytes, s.Bandwidth
 	if bytes == 0 {
 		bytes = all.Bytes
 	}
-	if l.Rows {
+	if k.Rows {
 		rate = s.Kernels.RowTraffic
 	}
 	p.Memory = over(bytes, rate)
-	p.Power = over(l.FLOPs, s.matmulRate(all.Tensor > 0, l.FLOPs))
+	p.Power = over(k.FLOPs, s.matmulRate(all.Tensor > 0, k.FLOPs))
 	p.Launch, p.Launches = s.Launch, 1
 	p.Total = max(busy, p.Latency, p.Memory, p.Power) + p.Launch
 	p.Counted = p.Total

@@ -70,7 +70,7 @@ func TestLatency(t *testing.T) {
 	step, _ := counts.Of("gemm_128_nn_f16 step")
 	tile, _ := counts.Of("gemm_128_nn_f16 tile")
 	of := func(blocks int) float64 {
-		l := engine.Launch{Kernel: "gemm_128_nn_f16", Blocks: blocks, Threads: 128, Bytes: 1, Work: counts.Launched("gemm_128_nn_f16", []counts.Units{
+		l := &engine.Kernel{Name: "gemm_128_nn_f16", Blocks: blocks, Threads: 128, Bytes: 1, Work: counts.Launched("gemm_128_nn_f16", []counts.Units{
 			{Of: "gemm_128_nn_f16 step", N: float64(100 * blocks)}, {Of: "gemm_128_nn_f16 tile", N: float64(blocks)},
 		})}
 		return s.Launched(l).Total - s.Launch

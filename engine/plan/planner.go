@@ -36,7 +36,8 @@ type Planner struct {
 	Classes int
 
 	done   map[Settings]*planned
-	recent []*planned // plans that still have their programs
+	lost   map[Settings]float64 // what was given up, with seconds that its updates exceed
+	recent []*planned           // plans that still have their programs
 	// Compiled counts the programs compiled.
 	Compiled int
 }
@@ -85,12 +86,13 @@ func (p *Planner) compile(s Settings, rival func(function string) *pass.Rival) (
 	return program, nil
 }
 
-// keep keeps the program of d, replacing an older one.
+// keep keeps the program of d, replacing an older one: if possible one that does not fit.
 func (p *Planner) keep(d *planned) {
 	p.recent = append(p.recent, d)
-	if len(p.recent) > keptPrograms {
-		p.recent[0].program = nil
-		p.recent = p.recent[1:]
+	if last := len(p.recent) - 1; last == keptPrograms {
+		i := max(0, slices.IndexFunc(p.recent[:last], func(d *planned) bool { return !d.report.Fits }))
+		p.recent[i].program = nil
+		p.recent = slices.Delete(p.recent, i, i+1)
 	}
 }
 
@@ -105,15 +107,22 @@ func (p *Planner) against(s Settings, rival *planned) (*planned, error) {
 	if d := p.done[s]; d != nil {
 		return d, nil
 	}
+	if least, ok := p.lost[s]; ok && rival.beats(least) {
+		return nil, nil
+	}
 	if err := p.Least.Check(s, p.Target, p.LeastMicroBatch); err != nil {
 		return nil, err
 	}
 	d, err := p.make(s, rival)
-	if err != nil || d == nil {
+	if err != nil {
 		return nil, err
 	}
 	if p.done == nil {
-		p.done = map[Settings]*planned{}
+		p.done, p.lost = map[Settings]*planned{}, map[Settings]float64{}
+	}
+	if d == nil {
+		p.lost[s] = rival.report.Time.Update
+		return nil, nil
 	}
 	p.done[s] = d
 	p.done[d.report.Run.Settings] = d

@@ -82,3 +82,37 @@ func TestFitIsNoSlowerThanAnyMicroBatch(t *testing.T) {
 		}
 	}
 }
+
+// TestFitIsNoSlowerThanAnyChoice: whatever may be kept in main memory, the order in which the search goes through that
+// loses nothing, and settings that were given up are not compiled again.
+func TestFitIsNoSlowerThanAnyChoice(t *testing.T) {
+	const effective = 16
+	for _, budget := range []int64{7 << 30, 9 << 30, 14 << 30} {
+		p := small(t, budget)
+		compile, compiled := p.Compile, map[plan.Settings]int{}
+		p.Compile = func(s plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
+			if compiled[s]++; compiled[s] > 1 {
+				t.Errorf("%v was compiled again", s)
+			}
+			return compile(s, rival)
+		}
+		c, err := p.Fit(plan.Search{Effective: effective, Precisions: []device.Precision{device.FP16, device.FP32}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d compiled, %d given up: %v in %g s", p.Compiled, len(c.GivenUp), c.Best.Run.Settings, c.Best.Time.Update)
+		for n := 1; n <= effective; n *= 2 {
+			for _, o := range []plan.Offload{plan.OffloadNothing, plan.OffloadOptimizer, plan.OffloadActivations, plan.OffloadAll} {
+				q := small(t, budget)
+				q.AutoOffload = false
+				r, err := q.Plan(plan.Settings{MicroBatch: n, Accumulation: effective / n, Precision: device.FP16, CEChunk: c.Best.Run.Settings.CEChunk, Recompute: pass.RecomputeAuto, Offload: o})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Fits && r.Time.Update < c.Best.Time.Update {
+					t.Errorf("%v takes %g s, and fit chose %v in %g s", r.Run.Settings, r.Time.Update, c.Best.Run.Settings, c.Best.Time.Update)
+				}
+			}
+		}
+	}
+}

@@ -86,7 +86,7 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 	if list, ok := s.lower([]*graph.Node{n}); ok {
 		var sum float64
 		for _, l := range list {
-			sum += s.Launched(l).Total
+			sum += s.Launched(l.Kernel).Total
 		}
 		return sum
 	}
@@ -276,7 +276,7 @@ func (s Speed) priced(nodes []*graph.Node) (map[*graph.Node]Pipes, bool) {
 	}
 	priced := make(map[*graph.Node]Pipes, len(list))
 	for _, l := range list {
-		took := s.Launched(l)
+		took := s.Launched(l.Kernel)
 		if len(l.Also) == 0 {
 			p := priced[l.Node]
 			p.add(took, 1)

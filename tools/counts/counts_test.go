@@ -174,7 +174,7 @@ func TestEveryLaunch(t *testing.T) {
 			}
 			for _, l := range launches {
 				if len(l.Work.Units) == 0 {
-					t.Errorf("%s: %s does not say what it does", c.Name, l.Kernel)
+					t.Errorf("%s: %s does not say what it does", c.Name, l.Kernel.Name)
 				}
 				if l.Work.Err != nil {
 					t.Errorf("%s: %v", c.Name, l.Work.Err)

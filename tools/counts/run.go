@@ -47,7 +47,7 @@ func observe(s sample, only string) (list []observation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(launches, func(l engine.Launch) bool { return strings.HasPrefix(l.Kernel, only) }) {
+	if !slices.ContainsFunc(launches, func(l engine.Launch) bool { return strings.HasPrefix(l.Kernel.Name, only) }) {
 		return nil, nil
 	}
 	x, err := p.Load(on)
@@ -82,7 +82,7 @@ func observe(s sample, only string) (list []observation, err error) {
 			}
 			i = len(list)
 			index[l.Symbol] = i
-			list = append(list, observation{sample: s.F.Name, kernel: l.Symbol, blocks: counts.Units{Of: counts.Blocks(l.Kernel)}, did: workOf(c)})
+			list = append(list, observation{sample: s.F.Name, kernel: l.Symbol, blocks: counts.Units{Of: counts.Blocks(l.Kernel.Name)}, did: workOf(c)})
 		}
 		list[i].units = append(list[i].units, l.Work.Units...)
 		list[i].blocks.N += float64(l.Blocks)

@@ -57,7 +57,7 @@ func longest(ctx context.Context) ([]done, error) {
 					return nil, fmt.Errorf("preset %s: %w", preset, err)
 				}
 				for _, l := range launches {
-					d := done{group: group(l.Kernel), Launch: l, Pipes: speed.Launched(l)}
+					d := done{group: group(l.Kernel.Name), Launch: l, Pipes: speed.Launched(l.Kernel)}
 					if d.moved = d.Memory * speed.Bandwidth; l.Rows {
 						d.moved = d.Memory * speed.Kernels.RowTraffic
 					}
@@ -81,7 +81,7 @@ func (d done) loop() (unit string, of counts.Work) {
 	var most float64
 	for _, u := range d.Work.Units {
 		kind, name, _ := strings.Cut(u.Of, " ")
-		if w, _ := counts.Of(u.Of); kind == d.Kernel && u.N*w.Issued() > most {
+		if w, _ := counts.Of(u.Of); kind == d.Kernel.Name && u.N*w.Issued() > most {
 			unit, of, most = name, w, u.N*w.Issued()
 		}
 	}
@@ -114,7 +114,7 @@ and bandwidth of 320 GB/s. 70 W allow 24 TFLOP/s (37 %%), or 5.2 in float; copie
 `, strings.Join(modeled, ", "))
 	for _, d := range list {
 		unit, of := d.loop()
-		cells := []string{d.Kernel, unit}
+		cells := []string{d.Kernel.Name, unit}
 		for _, v := range []float64{of.Tensor, of.FP32, of.Integer, of.XU, of.Other, of.Shared, of.Sectors} {
 			cells = append(cells, rounded(v))
 		}

@@ -197,7 +197,11 @@ func (f *Files) Records() iter.Seq2[Record, error] {
 		for _, p := range f.paths {
 			format := f.format(p)
 			if format == FormatText || format == FormatNPZ {
-				yield(Record{}, fmt.Errorf("data: %s: a %s file has no records; set data.format if the extension is wrong", p, format))
+				why := "by its extension"
+				if f.opt.Format != "" {
+					why = "because of data.format"
+				}
+				yield(Record{}, fmt.Errorf("data: %s: read as %s %s, which has no records: want a .jsonl, .json, .csv, .tsv or .parquet file, or data.format for another extension", p, format, why))
 				return
 			}
 			if !f.records(p, format, nil, func(r Record, err error) bool {

@@ -187,7 +187,9 @@ func TestJSONErrors(t *testing.T) {
 
 func TestNoRecordsInText(t *testing.T) {
 	_, err := records(t, Options{}, writeFiles(t, map[string]string{"a.txt": "x"}))
-	wantError(t, err, "a.txt", "no records")
+	wantError(t, err, "a.txt", "read as text by its extension", "no records", ".jsonl")
+	_, err = records(t, Options{Format: FormatText}, writeFiles(t, map[string]string{"a.jsonl": "x"}))
+	wantError(t, err, "a.jsonl", "because of data.format", "no records")
 }
 
 // Formats are chosen by the name of each file; one folder may mix them.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -32,11 +34,22 @@ func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 
 // folder rejects a path at which there can be no folder, before time is spent on what it would hold.
 func folder(path string) error {
-	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+	path = filepath.Clean(path)
+	for at := path; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
 		switch {
 		case err == nil && !info.IsDir():
 			return fmt.Errorf("%s exists and is not a folder", at)
+		case err == nil && at != path:
+			probe, err := durable.Stage(filepath.Join(at, "probe"))
+			var failed *fs.PathError
+			if errors.As(err, &failed) {
+				err = failed.Err // the name is the probe's
+			}
+			if err != nil {
+				return fmt.Errorf("no folder can be made in %s: %w", at, err)
+			}
+			return os.Remove(probe)
 		case err == nil || at == filepath.Dir(at):
 			return nil // any other problem shows when it is used
 		}

@@ -78,26 +78,19 @@ func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
 	if p.AutoOffload {
 		options = p.choices(s.Offload)
 	}
-	limit, away, looked, err := p.limit(s, options, rival)
+	limit, err := p.limit(s, options, rival)
 	if err != nil {
 		return nil, err
 	}
 	if best, err = p.recomputed(s, limit); err != nil {
 		return nil, err
 	}
-	here := s.Offload
 	for _, s.Offload = range options {
-		if !looked || s.Offload != here|OffloadActivations {
-			d, err := p.option(s, limit, best)
-			if err != nil {
-				return nil, err
-			}
-			best = best.or(d)
-		} else if lost, err := p.beaten(s, best); err != nil {
+		d, err := p.option(s, limit, best)
+		if err != nil {
 			return nil, err
-		} else if !lost {
-			best = best.or(away)
 		}
+		best = best.or(d)
 	}
 	if limit != rival && (best == nil || !best.report.Fits) {
 		best = limit
@@ -110,22 +103,22 @@ func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
 
 // limit returns a plan that fits, so that [Planner.auto] need not look for slower ones: rival or, if there is none,
 // full recomputation, which takes one plan instead of many; or, if it is faster, the best plan with activations in
-// main memory. looked reports whether that one was searched for, and away is the result, nil if it is slower.
-func (p *Planner) limit(s Settings, options []Offload, rival *planned) (limit, away *planned, looked bool, err error) {
+// main memory.
+func (p *Planner) limit(s Settings, options []Offload, rival *planned) (*planned, error) {
 	with := s.with(s.Offload | OffloadActivations)
 	if !slices.Contains(options, with.Offload) {
-		return rival, nil, false, nil
+		return rival, nil
 	}
-	if limit = rival; rival == nil || !rival.report.Fits {
+	limit := rival
+	if limit == nil || !limit.report.Fits {
 		s.Recompute = pass.RecomputeFull
+		var err error
 		if limit, err = p.plan(s); err != nil || !limit.report.Fits {
-			return rival, nil, false, err
+			return rival, err
 		}
 	}
-	if away, err = p.recomputedAway(with, limit); err != nil {
-		return nil, nil, false, err
-	}
-	return limit.or(away), away, true, nil
+	away, err := p.recomputedAway(with, limit)
+	return limit.or(away), err
 }
 
 // option returns the fastest plan with other data in main memory, nil if that is slower than limit or not faster

@@ -44,7 +44,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 	}
-	seen, err := observeAll(list, "")
+	seen, err := observeAll(t.Context(), list, "")
 	if err != nil {
 		t.Fatal(err)
 	}

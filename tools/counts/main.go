@@ -7,6 +7,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -16,11 +17,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/snug-ml/snug/internal/counts"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
 type options struct {
@@ -35,21 +36,17 @@ const header = `# What kernels of engine/cuda for sm_75 do for a unit of their w
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Name("counts"), kong.Description("Counts what kernels do for a unit of their work."))
-	if err := o.run(); err != nil {
-		fmt.Fprintf(os.Stderr, "counts: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "counts", "Counts what kernels do for a unit of their work.", o.run)
 }
 
-func (o *options) run() error {
+func (o *options) run(ctx context.Context) error {
 	table := map[string]counts.Work{}
 	if o.Only != "" {
 		maps.Copy(table, counts.Table())
 		maps.DeleteFunc(table, func(unit string, _ counts.Work) bool { return strings.HasPrefix(unit, o.Only) })
 	}
 	for _, list := range groups() {
-		seen, err := observeAll(list, o.Only)
+		seen, err := observeAll(ctx, list, o.Only)
 		if err != nil {
 			return err
 		}
@@ -124,13 +121,16 @@ func deviations(o observation, table map[string]counts.Work) map[string]deviatio
 const memory = 2500 << 20
 
 // observeAll runs samples that launch a kernel whose name begins with only.
-func observeAll(list []sample, only string) ([]observation, error) {
+func observeAll(ctx context.Context, list []sample, only string) ([]observation, error) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory))
 	found := make([][]observation, len(list))
-	var g errgroup.Group
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.NumCPU())
 	for i, s := range list {
 		g.Go(func() (err error) {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
 			if found[i], err = observe(s, only); err != nil {
 				return fmt.Errorf("%s: %w", s.F.Name, err)
 			}

@@ -13,21 +13,19 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
 // page has the commands.
@@ -56,26 +54,16 @@ type point struct {
 
 // options say which commands are run, and where.
 type options struct {
-	list           bool
-	only, from, in string
-	limit          time.Duration
+	List  bool          `help:"Print the commands and run none."`
+	Only  string        `help:"Run the points whose number begins like this." placeholder:"NUMBER"`
+	From  string        `help:"Run this point and those after it." placeholder:"NUMBER"`
+	In    string        `help:"Run in this folder, which stays (default: a temporary one)." placeholder:"DIR"`
+	Limit time.Duration `help:"The most that one command may take." default:"10m"`
 }
 
 func main() {
 	var o options
-	flag.BoolVar(&o.list, "list", false, "print the commands and run none")
-	flag.StringVar(&o.only, "only", "", "run the points whose number begins like this")
-	flag.StringVar(&o.from, "from", "", "run this point and those after it")
-	flag.StringVar(&o.in, "in", "", "run in this folder, which stays (default: a temporary one)")
-	flag.DurationVar(&o.limit, "limit", 10*time.Minute, "the most that one command may take")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "guides:", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "guides", "Runs the commands of docs/guides.md.", o.run)
 }
 
 func (o *options) run(ctx context.Context) (err error) {
@@ -83,9 +71,9 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: start it in the repository's root", err)
 	}
-	points := commands(string(text), o.only)
-	if o.from != "" {
-		i := slices.IndexFunc(points, func(p point) bool { return p.number == o.from })
+	points := commands(string(text), o.Only)
+	if o.From != "" {
+		i := slices.IndexFunc(points, func(p point) bool { return p.number == o.From })
 		points = points[max(0, i):]
 		if i < 0 {
 			points = nil
@@ -94,13 +82,13 @@ func (o *options) run(ctx context.Context) (err error) {
 	if len(points) == 0 {
 		return fmt.Errorf("%s has no such command", page)
 	}
-	if o.list {
+	if o.List {
 		for _, p := range points {
 			fmt.Printf("%s  snug %s\n", p.number, strings.Join(p.args, " "))
 		}
 		return nil
 	}
-	dir := o.in
+	dir := o.In
 	if dir == "" {
 		if dir, err = durable.Scratch("guides"); err != nil {
 			return err
@@ -125,7 +113,7 @@ func (o *options) all(ctx context.Context, points []point, binary, dir string) e
 	began := time.Now()
 	var failed []string
 	for _, p := range points {
-		if !p.run(ctx, binary, dir, o.limit) {
+		if !p.run(ctx, binary, dir, o.Limit) {
 			failed = append(failed, p.number)
 		}
 		if ctx.Err() != nil {

@@ -7,10 +7,10 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -18,23 +18,22 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/tool"
 	"github.com/snug-ml/snug/nn/hf"
 )
 
 const batch, length = 2, 11
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: hf-check OUT")
-		os.Exit(2)
-	}
-	if err := all(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "hf-check:", err)
-		os.Exit(1)
-	}
+type options struct {
+	Out string `arg:"" help:"Folder to write."`
 }
 
-func all(out string) error {
+func main() {
+	var o options
+	tool.Main(&o, "hf-check", "Writes model folders for check.py, which compares them with transformers.", o.run)
+}
+
+func (o *options) run(context.Context) error {
 	stored, err := filepath.Glob("nn/hf/testdata/*/config.json")
 	if err != nil {
 		return err
@@ -48,12 +47,12 @@ func all(out string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(filepath.Join(out, "again-"+filepath.Base(dir)), c, dir); err != nil {
+		if err := write(filepath.Join(o.Out, "again-"+filepath.Base(dir)), c, dir); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	for name, c := range fresh() {
-		if err := write(filepath.Join(out, "fresh-"+name), &c, ""); err != nil {
+		if err := write(filepath.Join(o.Out, "fresh-"+name), &c, ""); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -12,36 +12,36 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
-func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: notebook SCRIPT NOTEBOOK")
-		os.Exit(2)
-	}
-	if err := convert(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintf(os.Stderr, "notebook: %v\n", err)
-		os.Exit(1)
-	}
+type options struct {
+	Script   string `arg:"" help:"The script to read."`
+	Notebook string `arg:"" help:"The notebook to write."`
 }
 
-func convert(from, to string) error {
-	script, err := regular.Read(from, 1<<20)
+func main() {
+	var o options
+	tool.Main(&o, "notebook", "Makes a Jupyter notebook of a shell script.", o.run)
+}
+
+func (o *options) run(context.Context) error {
+	script, err := regular.Read(o.Script, 1<<20)
 	if err != nil {
 		return err
 	}
 	out, err := notebook(string(script))
 	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+		return fmt.Errorf("%s: %w", o.Script, err)
 	}
-	return durable.Replace(to, out)
+	return durable.Replace(o.Notebook, out)
 }
 
 // cell is one of a notebook of format 4.5.

@@ -16,19 +16,16 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/engine/conformance"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/cuda/kernels"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
 type options struct {
@@ -41,14 +38,7 @@ type options struct {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Name("nvrtc"), kong.Description("Compiles the kernels with NVIDIA's compiler and interprets what it makes of them."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "nvrtc: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "nvrtc", "Compiles the kernels with NVIDIA's compiler and interprets what it makes of them.", o.run)
 }
 
 func (o *options) run(ctx context.Context) error {

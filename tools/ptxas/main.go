@@ -18,17 +18,14 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
 type options struct {
@@ -45,14 +42,7 @@ type options struct {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Name("ptxas"), kong.Description("Assembles the kernels of NVIDIA cards and reports what they take."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "ptxas: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "ptxas", "Assembles the kernels of NVIDIA cards and reports what they take.", o.run)
 }
 
 func (o *options) run(ctx context.Context) (err error) {

@@ -19,18 +19,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"syscall"
 	"time"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
 type options struct {
@@ -55,14 +52,7 @@ type options struct {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Description("Trains every quickstart over seeds, precisions and sets of instructions and checks what comes out."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "quality: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "quality", "Trains every quickstart over seeds, precisions and sets of instructions and checks what comes out.", o.run)
 }
 
 func (o *options) run(ctx context.Context) (err error) {

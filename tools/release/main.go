@@ -13,13 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/tool"
 )
 
 type options struct {
@@ -56,20 +53,18 @@ const (
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Description("Builds the programs, checksums and bills of materials of a release."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
-	if ctx.Err() != nil {
-		err = errors.New("interrupted; nothing was made")
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "release: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "release", "Builds the programs, checksums and bills of materials of a release.", o.run)
 }
 
-func (o *options) run(ctx context.Context) (err error) {
+func (o *options) run(ctx context.Context) error {
+	err := o.make(ctx)
+	if ctx.Err() != nil {
+		return errors.New("interrupted; nothing was made")
+	}
+	return err
+}
+
+func (o *options) make(ctx context.Context) (err error) {
 	if err := vacant(o.Out); err != nil {
 		return err
 	}

@@ -14,14 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/snug-ml/snug/internal/table"
+	"github.com/snug-ml/snug/internal/tool"
 	"github.com/snug-ml/snug/tools/bits"
 )
 
@@ -46,20 +44,11 @@ func (o *options) Validate() error {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Name("samebits"), kong.Description("Compares the checkpoints that two snug binaries train."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	same, err := o.run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "samebits:", err)
-	}
-	if err != nil || !same {
-		os.Exit(1)
-	}
+	tool.Main(&o, "samebits", "Compares the checkpoints that two snug binaries train.", o.run)
 }
 
-// run compares the presets and prints a table. It reports whether all are equal.
-func (o *options) run(ctx context.Context) (same bool, err error) {
+// run compares the presets and prints a table. It fails if any differs.
+func (o *options) run(ctx context.Context) (err error) {
 	if len(o.Presets) == 0 {
 		for _, q := range bits.Quickstarts {
 			o.Presets = append(o.Presets, q.Preset)
@@ -70,22 +59,25 @@ func (o *options) run(ctx context.Context) (same bool, err error) {
 	}
 	if o.Work == "" {
 		if o.Work, err = os.MkdirTemp("", "samebits"); err != nil {
-			return false, err
+			return err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Work)) }()
 	}
 	rows := [][]string{{"PRESET", "CHECKPOINTS", "TENSORS", "DIFFER", ""}}
-	same = true
+	same := true
 	for _, preset := range o.Presets {
 		d, err := o.compare(ctx, preset)
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", preset, err)
+			return fmt.Errorf("%s: %w", preset, err)
 		}
 		same = same && len(d.names) == 0
 		rows = append(rows, []string{preset, strconv.Itoa(d.files), strconv.Itoa(d.tensors), strconv.Itoa(len(d.names)), d.first()})
 	}
 	fmt.Print(table.Format(rows, 1, 2, 3))
-	return same, nil
+	if !same {
+		return errors.New("checkpoints differ")
+	}
+	return nil
 }
 
 // compare trains a preset with both binaries and compares what they saved.

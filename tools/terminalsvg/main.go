@@ -5,12 +5,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"os"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/tool"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/monitor/terminal"
 )
@@ -24,14 +23,10 @@ type options struct {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Name("terminalsvg"), kong.Description("Draws what snug monitor --once shows of runs."))
-	if err := o.run(); err != nil {
-		fmt.Fprintf(os.Stderr, "terminalsvg: %v\n", err)
-		os.Exit(1)
-	}
+	tool.Main(&o, "terminalsvg", "Draws what snug monitor --once shows of runs.", o.run)
 }
 
-func (o *options) run() error {
+func (o *options) run(context.Context) error {
 	var f terminal.Frame
 	for _, dir := range o.Runs {
 		r, err := monitor.Open(dir)

@@ -9,7 +9,7 @@ import (
 
 // The sizes of the drawing, in pixels.
 const (
-	plotWidth, plotLeft, plotRight = 720, 180, 30
+	plotWidth, plotLeft, plotRight = 750, 210, 30
 	plotRow, plotHead, plotFoot    = 20, 30, 30 // of a panel
 )
 

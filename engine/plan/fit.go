@@ -409,7 +409,7 @@ func (f *fitting) why(r *Report) string {
 		return fmt.Sprintf("does not fit: needs %s of main memory, %s short", size.Bytes(h.Total), size.Bytes(h.short()))
 	}
 	if !r.Fits {
-		return fmt.Sprintf("does not fit: needs %s, %s short", size.Bytes(r.Total), size.Bytes(r.Total-r.Capacity))
+		return fmt.Sprintf("does not fit: %s short", size.Bytes(r.Total-r.Capacity))
 	}
 	slower := r.Time.Update/best.Time.Update - 1
 	if slower == 0 {
@@ -432,8 +432,12 @@ func (f *fitting) why(r *Report) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f %% slower: %s", 100*slower, join(reasons)), ": ")
 }
 
-// String formats the result of the search as a table.
+// String formats the result of the search.
 func (c *Choice) String() string {
+	rows := c.rows()
+	if len(rows) == 1 {
+		return c.Best.String()
+	}
 	var s strings.Builder
 	s.WriteString(c.Best.String())
 	s.WriteString("\nwhy not")
@@ -441,16 +445,45 @@ func (c *Choice) String() string {
 		s.WriteString(" (updates at their best)")
 	}
 	s.WriteString("\n")
-	var rows [][]string
+	last := len(rows[0]) - 1
+	indented(&s, rows, last-2, last-1)
+	return s.String()
+}
+
+// rows are a head and a row for everything that was not chosen. Chunks and offloading are left out if there are none.
+func (c *Choice) rows() (rows [][]string) {
+	chunks, offloads := false, false
 	for _, k := range c.Candidates {
-		if k.Why == "" {
-			continue
+		chunks, offloads = chunks || k.Settings.CEChunk > 0, offloads || k.Settings.Offload != OffloadNothing
+	}
+	add := func(precision, batch, recompute, chunk, offload, needs, update, why string) {
+		row := []string{precision, batch, recompute}
+		if chunks {
+			row = append(row, chunk)
 		}
-		rows = append(rows, []string{k.Settings.String(), size.Bytes(k.Total).String(), seconds(k.Time.Update), k.Why})
+		if offloads {
+			row = append(row, offload)
+		}
+		rows = append(rows, append(row, needs, update, why))
+	}
+	add("precision", "batch", "recompute", "loss chunk", "offload", "needs", "update", "")
+	settings := func(k Settings, needs, update, why string) {
+		recompute, chunk := k.Recompute.String(), "all rows"
+		if k.Recompute == pass.RecomputeSlices {
+			recompute = fmt.Sprintf("%d slices", k.Slices)
+		}
+		if k.CEChunk > 0 {
+			chunk = size.Of(k.CEChunk, "row")
+		}
+		add(string(k.Precision), fmt.Sprintf("%d x %d", k.MicroBatch, max(1, k.Accumulation)), recompute, chunk, k.Offload.String(), needs, update, why)
+	}
+	for _, k := range c.Candidates {
+		if k.Why != "" {
+			settings(k.Settings, size.Bytes(k.Total).String(), seconds(k.Time.Update), k.Why)
+		}
 	}
 	for _, k := range c.GivenUp {
-		rows = append(rows, []string{k.String(), "", "", "whatever of it fits is slower"})
+		settings(k, "", "", "whatever of it fits is slower")
 	}
-	indented(&s, rows, 1, 2)
-	return s.String()
+	return rows
 }

@@ -49,12 +49,9 @@ type outlineLaunch struct {
 func (o *outlines) lower(nodes []*graph.Node) *outline {
 	c := &code{target: o.target, sms: o.sms, sizesOnly: true}
 	l := &lowering{code: c, place: func(*graph.Value) (address, error) { return address{}, nil }}
-	for _, n := range nodes {
-		if err := l.node(n); err != nil {
-			return &outline{err: err}
-		}
+	if err := l.nodes(nodes); err != nil {
+		return &outline{err: err}
 	}
-	l.flush()
 	x := &outline{workspace: c.workspace, tables: c.tableBytes(), books: c.books != nil}
 	if x.books {
 		x.tables -= bookBytes
@@ -88,9 +85,7 @@ func (o *outlines) of(nodes []*graph.Node, key []byte) *outline {
 // each calls f with what the nodes of a function become, in order, one node or several consecutive steps at a time.
 func (o *outlines) each(nodes []*graph.Node, f func(nodes []*graph.Node, x *outline)) error {
 	var key []byte
-	isStep := func(n *graph.Node) bool { _, ok := n.Op.(graph.Optimizer); return ok }
-	var steps []*graph.Node
-	flush := func(nodes []*graph.Node) error {
+	call := func(nodes []*graph.Node) error {
 		if len(nodes) == 0 {
 			return nil
 		}
@@ -99,29 +94,29 @@ func (o *outlines) each(nodes []*graph.Node, f func(nodes []*graph.Node, x *outl
 			key = graph.AppendContent(key, n)
 		}
 		x := o.of(nodes, key)
-		if x.err != nil {
-			return fmt.Errorf("%s (%s): %w", nodes[0].Op.Name(), nodes[0].Layer, x.err)
+		if x.err == nil {
+			f(nodes, x)
 		}
-		f(nodes, x)
-		return nil
+		return x.err
 	}
+	var steps []*graph.Node
 	for i, n := range nodes {
-		switch {
-		case graph.IsView(n.Op):
+		if graph.IsView(n.Op) {
 			continue
-		case isStep(n):
+		}
+		if _, ok := n.Op.(graph.Optimizer); ok {
 			steps = append(steps, n)
 			continue
 		}
-		if err := flush(steps); err != nil {
+		if err := call(steps); err != nil {
 			return err
 		}
 		steps = steps[:0]
-		if err := flush(nodes[i : i+1]); err != nil {
+		if err := call(nodes[i : i+1]); err != nil {
 			return err
 		}
 	}
-	return flush(steps)
+	return call(steps)
 }
 
 // Launches implements [engine.Lowering].

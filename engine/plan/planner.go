@@ -36,7 +36,7 @@ type Planner struct {
 	Classes int
 
 	done   map[Settings]*planned
-	lost   map[Settings]float64 // what was given up, with seconds that its updates exceed
+	lost   map[Settings]float64 // settings that were given up, with the update time that they exceed, in seconds
 	recent []*planned           // plans that still have their programs
 	// Compiled counts the programs compiled.
 	Compiled int

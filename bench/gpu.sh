@@ -9,7 +9,7 @@
 #   bench/gpu.sh parts           the parts, with the seconds that each needs
 #
 # CARD=1 takes another card, PYTHON=... another Python than python3 for PyTorch's side. SMALL=1 runs small shapes, and
-# PyTorch on the processor, to try the script (with TAGS=fakegpu on `build`: without a card). docs/gpu.md says more.
+# PyTorch on the processor, to try the script (with tools/fakecard: without a card). docs/gpu.md says more.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CARD=${CARD:-0}
@@ -27,7 +27,7 @@ fail() {
 # --- here -------------------------------------------------------------------------------------------------------------
 
 build() {
-  local to=$1 root=$HERE/.. kit tags=${TAGS:-} go_root
+  local to=$1 root=$HERE/.. kit go_root
   [ -f "$root/go.mod" ] || fail "build needs the source tree: run bench/gpu.sh of a clone"
   root=$(cd "$root" && pwd)
   mkdir -p "$to"
@@ -37,7 +37,7 @@ build() {
   trap "rm -rf '$kit'" EXIT
   mkdir -p "$kit/engine/cuda" "$kit/bin" "$kit/bench" "$kit/tools/goldens"
   export CGO_ENABLED=0 GOOS=linux GOARCH=amd64
-  local link=(-trimpath -tags "$tags" -ldflags "-s -w")
+  local link=(-trimpath -ldflags "-s -w")
   go -C "$root" build "${link[@]}" -o "$kit/bin/" . ./bench/card ./bench/workload
   go -C "$root" test "${link[@]}" -c -o "$kit/engine/cuda/cuda.test" ./engine/cuda
   cp -r "$root/engine/testdata" "$kit/engine/"

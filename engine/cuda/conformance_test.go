@@ -32,9 +32,6 @@ func ofPart(t testing.TB, i int) bool {
 	return i%of == first
 }
 
-// openDriver loads this machine's driver.
-var openDriver = func() (driver.Driver, error) { return driver.Open(nil) }
-
 // cards are those whose kernels differ, or this machine's card.
 func cards(t testing.TB) []driver.Card {
 	t.Helper()
@@ -53,7 +50,7 @@ func cards(t testing.TB) []driver.Card {
 
 func installed(t testing.TB) driver.Driver {
 	t.Helper()
-	d, err := openDriver()
+	d, err := driver.Open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

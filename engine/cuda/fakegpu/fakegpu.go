@@ -57,6 +57,8 @@ type Driver struct {
 	Corrupt bool
 	// Taken is how many bytes of memory others use. What is left may be too little for a context.
 	Taken int64
+	// Use is what every kernel takes, as nothing is assembled.
+	Use driver.Use
 	// Refuse is the assembler's output for code that it rejects; empty: it accepts all.
 	Refuse string
 	// CublasLt is this machine's cuBLASLt; nil: there is none.
@@ -264,30 +266,47 @@ func (c *Context) Free(p driver.Ptr) error {
 
 // AllocHost implements [driver.Context].
 func (c *Context) AllocHost(bytes int64) ([]byte, error) {
-	if err := c.call(driver.HostAlloc); err != nil {
-		return nil, err
-	}
 	b, err := offheap.Allocate(max(bytes, 1)) // buffers are large, and tests use little of them
 	if err != nil {
 		return nil, &driver.Error{Call: driver.HostAlloc, Code: driver.OutOfMemory, Log: err.Error()}
 	}
+	if err := c.LockHost(b); err != nil {
+		return nil, errors.Join(err, offheap.Release(b))
+	}
+	return b[:bytes], nil
+}
+
+// LockHost does what AllocHost does, with memory that the caller has made: at least a byte.
+func (c *Context) LockHost(b []byte) error {
+	if err := c.call(driver.HostAlloc); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hosts[&b[0]] = len(b)
-	return b[:bytes], nil
+	return nil
 }
 
 // FreeHost implements [driver.Context].
 func (c *Context) FreeHost(b []byte) error {
+	locked, err := c.UnlockHost(b)
+	if locked == nil {
+		return err
+	}
+	return errors.Join(err, offheap.Release(locked))
+}
+
+// UnlockHost is FreeHost of memory from [Context.LockHost], of which it returns all.
+func (c *Context) UnlockHost(b []byte) ([]byte, error) {
 	first := &b[:1][0]
 	c.mu.Lock()
 	n, ok := c.hosts[first]
 	delete(c.hosts, first)
 	c.mu.Unlock()
 	if !ok {
-		return &driver.Error{Call: "cuMemFreeHost", Code: driver.InvalidValue}
+		return nil, &driver.Error{Call: "cuMemFreeHost", Code: driver.InvalidValue}
 	}
-	return errors.Join(c.call("cuMemFreeHost"), offheap.Release(unsafe.Slice(first, n)))
+	return unsafe.Slice(first, n), c.call("cuMemFreeHost")
 }
 
 // Close implements [driver.Context]. Objects still open are an error here, which the real driver would not

@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/driver"
 )
 
-// captured is a graph. Its capture begins in one stream; streams that wait for one of its events join.
-type captured struct {
+// Graph is captured work, and its instance. A capture begins in one stream; streams that wait for one of its events join.
+type Graph struct {
 	c      *Context
 	origin *stream
 	nodes  []node
@@ -18,7 +18,7 @@ type captured struct {
 }
 
 // invalidate ends the capture because of a call that it does not allow. The context is locked.
-func (g *captured) invalidate(call string, code driver.Code) error {
+func (g *Graph) invalidate(call string, code driver.Code) error {
 	if g.broken != nil {
 		return g.invalidated(call)
 	}
@@ -27,7 +27,7 @@ func (g *captured) invalidate(call string, code driver.Code) error {
 }
 
 // invalidated returns the error of a call after the capture was ended.
-func (g *captured) invalidated(call string) error {
+func (g *Graph) invalidated(call string) error {
 	if g.broken == nil {
 		return nil
 	}
@@ -46,10 +46,10 @@ type node struct {
 }
 
 // last is the last node of a stream.
-func (g *captured) last(s *stream) int { return g.lasts[s] }
+func (g *Graph) last(s *stream) int { return g.lasts[s] }
 
 // add appends a node to a stream.
-func (g *captured) add(call string, s *stream, op func() error, after int) error {
+func (g *Graph) add(call string, s *stream, op func() error, after int) error {
 	if err := g.invalidated(call); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (g *captured) add(call string, s *stream, op func() error, after int) error
 }
 
 // join makes a stream wait for a node of a graph being captured, and joins it to the capture.
-func (s *stream) join(of *captured, node int) error {
+func (s *stream) join(of *Graph, node int) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	const call = "cuStreamWaitEvent"
@@ -78,7 +78,7 @@ func (s *stream) join(of *captured, node int) error {
 }
 
 // unjoined returns an error if there is work that the capture's first stream does not wait for.
-func (g *captured) unjoined() error {
+func (g *Graph) unjoined() error {
 	reached := make([]bool, len(g.nodes))
 	if at := g.lasts[g.origin]; at != none {
 		reached[at] = true
@@ -99,7 +99,7 @@ func (g *captured) unjoined() error {
 // run executes the nodes of the capture's first stream in order, and those of other streams as late as it
 // waits for them, or with [Driver.Early] as soon as all that they wait for is done: a card may do either. The
 // context is locked.
-func (g *captured) run() error {
+func (g *Graph) run() error {
 	done := make([]bool, len(g.nodes))
 	var do func(i int) error
 	do = func(i int) error {
@@ -144,7 +144,22 @@ func (g *captured) run() error {
 	return nil
 }
 
-func (g *captured) Close() error {
+// Instantiate makes the graph's instance, which can be launched.
+func (g *Graph) Instantiate() error {
+	if err := g.c.call("cuGraphInstantiate"); err != nil {
+		return err
+	}
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.c.open++
+	return nil
+}
+
+// Destroy frees the graph, but not its instance.
+func (g *Graph) Destroy() error { return g.c.call("cuGraphDestroy") }
+
+// Close implements [driver.Graph].
+func (g *Graph) Close() error {
 	g.c.mu.Lock()
 	if g.launched {
 		g.origin.launched--

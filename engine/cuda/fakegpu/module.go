@@ -135,7 +135,10 @@ type function struct {
 
 func (f *function) Name() string { return f.k.Name }
 
-// Use implements [driver.Function]. Nothing is assembled, so nothing is known.
+// Shared is the kernel's shared memory in bytes.
+func (f *function) Shared() int { return f.k.StaticShared }
+
+// Use implements [driver.Function].
 func (f *function) Use() (driver.Use, error) {
-	return driver.Use{}, f.c.call("cuFuncGetAttribute")
+	return f.c.driver.Use, f.c.call("cuFuncGetAttribute")
 }

@@ -18,7 +18,7 @@ type stream struct {
 	handle  uintptr
 	queue   []func() error // work that is not done yet
 	done    int            // number of operations done, which precede the queue
-	capture *captured      // being recorded; nil: none is
+	capture *Graph         // being recorded; nil: none is
 	// launched counts the graphs captured here that were launched and still exist.
 	launched int
 	shared   *Shared // shared with a library in C; nil: with none
@@ -38,7 +38,7 @@ type event struct {
 	s     *stream // the stream that it was recorded in; nil: it was not recorded
 	at    int     // number of operations of s before it
 	// of is the capture that it was recorded in, and node the node that it follows there, -1: none.
-	of   *captured
+	of   *Graph
 	node int
 	// when is the card's clock at the event, once that is done.
 	when time.Duration
@@ -298,58 +298,63 @@ func (s *stream) BeginCapture() error {
 	if s.capture != nil {
 		return s.capture.invalidate("cuStreamBeginCapture", driver.CaptureUnsupported)
 	}
-	s.capture = &captured{c: s.c, origin: s, lasts: map[*stream]int{s: none}}
+	s.capture = &Graph{c: s.c, origin: s, lasts: map[*stream]int{s: none}}
 	return nil
 }
 
-// EndCapture implements [driver.Stream]. After a graph of the stream was launched no other can be made: a
-// program allocates nothing after it is loaded.
+// EndCapture implements [driver.Stream].
 func (s *stream) EndCapture() (driver.Graph, error) {
+	g, err := s.Captured()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.Instantiate(); err != nil {
+		return nil, errors.Join(err, g.Destroy())
+	}
+	if err := g.Destroy(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// Captured ends a capture. After a graph of the stream was launched no other can be made: a program allocates nothing
+// after it is loaded.
+func (s *stream) Captured() (*Graph, error) {
 	if err := s.c.call("cuStreamEndCapture"); err != nil {
 		return nil, err
 	}
 	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
 	g := s.capture
 	if g == nil || g.origin != s {
-		s.c.mu.Unlock()
 		return nil, &driver.Error{Call: "cuStreamEndCapture", Code: driver.CaptureUnmatched}
 	}
 	for joined := range g.lasts {
 		joined.capture = nil
 	}
-	err := g.invalidated("cuStreamEndCapture")
-	if err == nil {
-		err = g.unjoined()
-	}
-	if err == nil && s.launched > 0 {
-		err = errors.New("a graph is made after others of its stream were launched: it takes memory while a program runs")
-	}
-	s.c.mu.Unlock()
-	if err != nil {
+	if err := g.invalidated("cuStreamEndCapture"); err != nil {
 		return nil, err
 	}
-	for _, call := range []string{"cuGraphInstantiate", "cuGraphDestroy"} {
-		if err := s.c.call(call); err != nil {
-			return nil, err
-		}
+	if err := g.unjoined(); err != nil {
+		return nil, err
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.c.open++
+	if s.launched > 0 {
+		return nil, errors.New("a graph is made after others of its stream were launched: it takes memory while a program runs")
+	}
 	return g, nil
 }
 
 // Upload implements [driver.Stream].
 func (s *stream) Upload(g driver.Graph) error {
 	return s.push("cuGraphUpload", func() error {
-		g.(*captured).uploaded = true
+		g.(*Graph).uploaded = true
 		return nil
 	})
 }
 
 // Replay implements [driver.Stream]. Launching a graph that was not uploaded would allocate memory.
 func (s *stream) Replay(g driver.Graph) error {
-	c := g.(*captured)
+	c := g.(*Graph)
 	s.c.mu.Lock()
 	if !c.launched {
 		c.launched = true

@@ -3,33 +3,52 @@
 package dynlibtest
 
 import (
+	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"testing"
 )
+
+// ErrNoCompiler means that no C compiler is installed.
+var ErrNoCompiler = errors.New("no C compiler is installed")
 
 // Build compiles a source file, with definitions such as "WORLD=4", to a shared library called
 // name, and returns its path. If no C compiler is installed the test is skipped.
 func Build(t *testing.T, name, source string, definitions ...string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	args := []string{"-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-pthread", "-o", path, source}
-	for _, d := range definitions {
-		args = append(args, "-D"+d)
+	err := Compile(path, source, definitions...)
+	if errors.Is(err, ErrNoCompiler) {
+		t.Skip(err)
 	}
-	if out, err := exec.Command(compiler(t), args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
 
-func compiler(t *testing.T) string {
-	t.Helper()
+// Compile compiles a source file, with definitions, to the shared library at path.
+func Compile(path, source string, definitions ...string) error {
+	args := []string{"-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-pthread", "-o", path, source}
+	for _, d := range definitions {
+		args = append(args, "-D"+d)
+	}
+	cc, err := compiler()
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cc, err, out)
+	}
+	return nil
+}
+
+func compiler() (path string, err error) {
 	for _, name := range []string{"cc", "gcc", "clang", "clang-19"} {
 		if path, err := exec.LookPath(name); err == nil {
-			return path
+			return path, nil
 		}
 	}
-	t.Skip("no C compiler is installed")
-	return ""
+	return "", ErrNoCompiler
 }

@@ -1,0 +1,416 @@
+//go:build linux
+
+package libcuda
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+)
+
+// calls answer the library's functions, by their names without the suffixes of versions.
+var calls = map[string]func(*program, *question) (reply, error){
+	"wrong": func(p *program, q *question) (reply, error) {
+		p.machine.problem(errors.New(string(q.text)))
+		return reply{}, nil
+	},
+
+	"cuDriverGetVersion": func(p *program, _ *question) (reply, error) { return number(p.driver.Version(), nil) },
+	"cuInit":             (*program).init,
+	"cuDeviceGetCount": func(p *program, _ *question) (reply, error) {
+		cards, err := p.driver.Cards()
+		return number(len(cards), err)
+	},
+	"cuDeviceGet": func(p *program, q *question) (reply, error) {
+		if q.Arg[0] >= uint64(len(p.driver.Installed)) {
+			return reply{}, &driver.Error{Call: q.call, Code: driver.InvalidDevice}
+		}
+		return number(p.add(device(q.Arg[0])), p.fails(q))
+	},
+	"cuDeviceGetName":      ofCard(func(c driver.Card, _ *question) (reply, error) { return reply{text: []byte(c.Name)}, nil }),
+	"cuDeviceTotalMem":     ofCard(func(c driver.Card, _ *question) (reply, error) { return number(c.Memory, nil) }),
+	"cuDeviceGetUuid":      ofCard(func(c driver.Card, _ *question) (reply, error) { return identity(c.UUID, true) }),
+	"cuDeviceGetUuid_v2":   ofCard(func(c driver.Card, _ *question) (reply, error) { return identity(c.UUID, false) }),
+	"cuDeviceGetAttribute": ofCard(func(c driver.Card, q *question) (reply, error) { return attributeOfCard(c, q.Arg[1]) }),
+
+	"cuDevicePrimaryCtxSetFlags": alone[device],
+	"cuDevicePrimaryCtxRetain":   (*program).retain,
+	"cuDevicePrimaryCtxRelease":  (*program).release,
+	"cuCtxSetCurrent":            alone[*primary],
+
+	"cuMemGetInfo": func(p *program, q *question) (reply, error) {
+		c, err := find[*primary](p, q.Context)
+		if err != nil {
+			return reply{}, err
+		}
+		available, total, err := c.Memory()
+		return reply{value: [2]uint64{uint64(available), uint64(total)}}, err
+	},
+	"cuMemAlloc": func(p *program, q *question) (reply, error) {
+		c, err := find[*primary](p, q.Context)
+		if err != nil {
+			return reply{}, err
+		}
+		return number(c.Alloc(int64(q.Arg[0])))
+	},
+	"cuMemFree": func(p *program, q *question) (reply, error) {
+		c, err := find[*primary](p, q.Context)
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{}, c.Free(driver.Ptr(q.Arg[0]))
+	},
+	"cuMemHostAlloc": (*program).lockHost,
+	"cuMemFreeHost":  (*program).unlockHost,
+	"cuMemcpyHtoDAsync": inStream(4, func(p *program, s driver.Stream, q *question) error {
+		b, err := p.host(q)
+		if err != nil {
+			return err
+		}
+		return s.CopyIn(driver.Ptr(q.Arg[0]), b)
+	}),
+	"cuMemcpyDtoHAsync": inStream(4, func(p *program, s driver.Stream, q *question) error {
+		b, err := p.host(q)
+		if err != nil {
+			return err
+		}
+		return s.CopyOut(b, driver.Ptr(q.Arg[0]))
+	}),
+	"cuMemsetD8Async": inStream(2, func(_ *program, s driver.Stream, q *question) error {
+		return s.Clear(driver.Ptr(q.Arg[0]), int64(q.Arg[1]))
+	}),
+
+	"cuModuleLoadDataEx": making(func(c *primary, q *question) (driver.Module, error) { return c.Load(string(q.text)) }),
+	"cuModuleUnload":     freeing(driver.Module.Unload),
+	"cuModuleGetFunction": func(p *program, q *question) (reply, error) {
+		m, err := find[driver.Module](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		f, err := m.Function(string(q.text))
+		if err != nil {
+			return reply{}, err
+		}
+		return number(p.add(f), nil)
+	},
+	"cuFuncGetAttribute": (*program).attributeOfFunction,
+	"cuFuncSetAttribute": alone[driver.Function],
+	"cuFuncLoad":         alone[driver.Function],
+	"cuLaunchKernel": inStream(7, func(p *program, s driver.Stream, q *question) error {
+		f, err := find[driver.Function](p, q.Arg[0])
+		if err != nil {
+			return err
+		}
+		l := driver.Launch{Params: q.text}
+		for i := range 3 {
+			l.Grid[i], l.Block[i] = uint32(q.Arg[1+i]), uint32(q.Arg[4+i])
+		}
+		return s.Launch(f, l)
+	}),
+
+	"cuStreamCreate":      making(func(c *primary, _ *question) (driver.Stream, error) { return c.NewStream() }),
+	"cuStreamDestroy":     freeing(driver.Stream.Close),
+	"cuStreamSynchronize": on(driver.Stream.Sync),
+	"cuStreamQuery": on(func(s driver.Stream) error {
+		done, err := s.Done()
+		if err == nil && !done {
+			err = &driver.Error{Call: "cuStreamQuery", Code: driver.NotReady}
+		}
+		return err
+	}),
+	"cuStreamWaitEvent": inStream(0, func(p *program, s driver.Stream, q *question) error {
+		e, err := find[driver.Event](p, q.Arg[1])
+		if err != nil {
+			return err
+		}
+		return s.Wait(e)
+	}),
+	"cuEventCreate":      making(func(c *primary, q *question) (driver.Event, error) { return c.NewEvent(q.Arg[0] != 0) }),
+	"cuEventDestroy":     freeing(driver.Event.Close),
+	"cuEventSynchronize": on(driver.Event.Sync),
+	"cuEventRecord": inStream(1, func(p *program, s driver.Stream, q *question) error {
+		e, err := find[driver.Event](p, q.Arg[0])
+		if err != nil {
+			return err
+		}
+		return s.Record(e)
+	}),
+	"cuEventElapsedTime": func(p *program, q *question) (reply, error) {
+		from, err := find[driver.Event](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		to, err := find[driver.Event](p, q.Arg[1])
+		if err != nil {
+			return reply{}, err
+		}
+		return number(to.Since(from))
+	},
+
+	"cuStreamBeginCapture": on(driver.Stream.BeginCapture),
+	"cuStreamEndCapture": func(p *program, q *question) (reply, error) {
+		s, err := find[interface {
+			Captured() (*fakegpu.Graph, error)
+		}](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		g, err := s.Captured()
+		if err != nil {
+			return reply{}, err
+		}
+		return number(p.add(template{g}), nil)
+	},
+	"cuGraphInstantiate": func(p *program, q *question) (reply, error) {
+		g, err := find[template](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		if err := g.Instantiate(); err != nil {
+			return reply{}, err
+		}
+		return number(p.add(g.Graph), nil)
+	},
+	"cuGraphDestroy": freeing(func(g template) error { return g.Destroy() }),
+	"cuGraphUpload": inStream(1, func(p *program, s driver.Stream, q *question) error {
+		g, err := find[*fakegpu.Graph](p, q.Arg[0])
+		if err != nil {
+			return err
+		}
+		return s.Upload(g)
+	}),
+	"cuGraphLaunch": inStream(1, func(p *program, s driver.Stream, q *question) error {
+		g, err := find[*fakegpu.Graph](p, q.Arg[0])
+		if err != nil {
+			return err
+		}
+		return s.Replay(g)
+	}),
+	"cuGraphExecDestroy": freeing((*fakegpu.Graph).Close),
+}
+
+// These are the objects that have no type elsewhere.
+type (
+	// device is the number of a card; its handle is another, as nothing says that they are the same.
+	device int
+	// primary is the primary context of a card, which all of a program shares.
+	primary struct {
+		*fakegpu.Context
+		handle   uint64
+		retained int
+	}
+	// host is page-locked memory.
+	host []byte
+	// template is a captured graph, as opposed to its instance.
+	template struct{ *fakegpu.Graph }
+)
+
+// number is a reply of one number.
+func number[N ~int | ~int64 | ~uint64](n N, err error) (reply, error) {
+	return reply{value: [2]uint64{uint64(n)}}, err
+}
+
+// on calls a method of the object that is the first argument.
+func on[T any](f func(T) error) func(*program, *question) (reply, error) {
+	return func(p *program, q *question) (reply, error) {
+		o, err := find[T](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{}, f(o)
+	}
+}
+
+// freeing is on for a method that frees the object.
+func freeing[T any](f func(T) error) func(*program, *question) (reply, error) {
+	return func(p *program, q *question) (reply, error) {
+		o, err := find[T](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		delete(p.objects, q.Arg[0])
+		return reply{}, f(o)
+	}
+}
+
+// alone is on for a call that the simulation has no method for.
+func alone[T any](p *program, q *question) (reply, error) {
+	if _, err := find[T](p, q.Arg[0]); err != nil {
+		return reply{}, err
+	}
+	return reply{}, p.fails(q)
+}
+
+// making makes an object in the thread's context.
+func making[T any](f func(*primary, *question) (T, error)) func(*program, *question) (reply, error) {
+	return func(p *program, q *question) (reply, error) {
+		c, err := find[*primary](p, q.Context)
+		if err != nil {
+			return reply{}, err
+		}
+		o, err := f(c, q)
+		if err != nil {
+			return reply{}, err
+		}
+		return number(p.add(o), nil)
+	}
+}
+
+// inStream queues work in the stream that is the n-th argument.
+func inStream(n int, f func(*program, driver.Stream, *question) error) func(*program, *question) (reply, error) {
+	return func(p *program, q *question) (reply, error) {
+		s, err := find[driver.Stream](p, q.Arg[n])
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{}, f(p, s, q)
+	}
+}
+
+// ofCard answers from the description of the card that is the first argument.
+func ofCard(f func(driver.Card, *question) (reply, error)) func(*program, *question) (reply, error) {
+	return func(p *program, q *question) (reply, error) {
+		n, err := find[device](p, q.Arg[0])
+		if err != nil {
+			return reply{}, err
+		}
+		if err := p.fails(q); err != nil {
+			return reply{}, err
+		}
+		return f(p.driver.Installed[n], q)
+	}
+}
+
+// init takes note of the environment that the library has.
+func (p *program) init(q *question) (reply, error) {
+	variables := map[string]string{}
+	for line := range strings.Lines(string(q.text)) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		variables[name] = value
+	}
+	p.driver.Setenv(variables)
+	if len(p.driver.Installed) == 0 {
+		return reply{}, &driver.Error{Call: q.call, Code: driver.NoDevice}
+	}
+	return reply{}, p.fails(q)
+}
+
+// identity is a UUID as bytes. The first version of its function gives that of the whole card for a slice.
+func identity(uuid string, whole bool) (reply, error) {
+	kind, digits, _ := strings.Cut(uuid, "-")
+	b, err := hex.DecodeString(strings.ReplaceAll(digits, "-", ""))
+	if err == nil && whole && kind == "MIG" {
+		b[0] ^= 0xff
+	}
+	return reply{text: b}, err
+}
+
+// attributeOfCard is an attribute by its number in cuda.h.
+func attributeOfCard(c driver.Card, what uint64) (reply, error) {
+	of := map[uint64]int{13: c.ClockKHz, 16: c.SMs, 36: c.MemoryClockKHz, 37: c.BusBits, 75: c.Major, 76: c.Minor}
+	v, ok := of[what]
+	if !ok {
+		return reply{}, fmt.Errorf("attribute %d of a card is not simulated", what)
+	}
+	return number(v, nil)
+}
+
+// retain opens a card that is not open yet.
+func (p *program) retain(q *question) (reply, error) {
+	n, err := find[device](p, q.Arg[0])
+	if err != nil {
+		return reply{}, err
+	}
+	c := p.primary[n]
+	if c == nil {
+		opened, err := p.driver.Open(int(n))
+		if err != nil {
+			return reply{}, err
+		}
+		c = &primary{Context: opened.(*fakegpu.Context)}
+		c.handle = p.add(c)
+		p.primary[n] = c
+	}
+	c.retained++
+	return number(c.handle, nil)
+}
+
+// release closes a card that nobody else retains.
+func (p *program) release(q *question) (reply, error) {
+	n, err := find[device](p, q.Arg[0])
+	if err != nil {
+		return reply{}, err
+	}
+	c := p.primary[n]
+	if c == nil {
+		return reply{}, &driver.Error{Call: q.call, Code: driver.InvalidContext}
+	}
+	if c.retained--; c.retained > 0 {
+		return reply{}, nil
+	}
+	delete(p.primary, n)
+	delete(p.objects, c.handle)
+	return reply{}, c.Close()
+}
+
+// lockHost maps the file that came with the question, in which the program has its memory.
+func (p *program) lockHost(q *question) (reply, error) {
+	b, err := syscall.Mmap(q.file, 0, int(q.Arg[0]), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err := errors.Join(err, syscall.Close(q.file)); err != nil {
+		return reply{}, err
+	}
+	c, err := find[*primary](p, q.Context)
+	if err == nil {
+		err = c.LockHost(b)
+	}
+	if err != nil {
+		return reply{}, errors.Join(err, syscall.Munmap(b))
+	}
+	return number(p.add(host(b)), nil)
+}
+
+func (p *program) unlockHost(q *question) (reply, error) {
+	b, err := find[host](p, q.Arg[0])
+	if err != nil {
+		return reply{}, err
+	}
+	c, err := find[*primary](p, q.Context)
+	if err != nil {
+		return reply{}, err
+	}
+	delete(p.objects, q.Arg[0])
+	_, err = c.UnlockHost(b)
+	return reply{}, errors.Join(err, syscall.Munmap(b))
+}
+
+// host is the memory of a copy: handle, offset and bytes, of which the library knows that they are within.
+func (p *program) host(q *question) ([]byte, error) {
+	b, err := find[host](p, q.Arg[1])
+	if err != nil {
+		return nil, err
+	}
+	return b[q.Arg[2]:][:q.Arg[3]], nil
+}
+
+// attributeOfFunction is an attribute by its number in cuda.h.
+func (p *program) attributeOfFunction(q *question) (reply, error) {
+	f, err := find[driver.Function](p, q.Arg[1])
+	if err != nil {
+		return reply{}, err
+	}
+	u, err := f.Use()
+	switch q.Arg[0] {
+	case 1:
+		return number(f.(interface{ Shared() int }).Shared(), err)
+	case 3:
+		return number(u.Local, err)
+	case 4:
+		return number(u.Registers, err)
+	}
+	return reply{}, fmt.Errorf("attribute %d of a kernel is not simulated", q.Arg[0])
+}

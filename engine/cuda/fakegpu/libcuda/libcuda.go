@@ -1,0 +1,109 @@
+//go:build linux
+
+// Package libcuda makes programs that load NVIDIA's driver find simulated cards (engine/cuda/fakegpu): it builds a
+// libcuda.so.1 with the driver's functions, which asks this process. So what loads the real driver on a machine with
+// a card, engine/cuda/driver and programs as they are released, runs and is tested without one.
+package libcuda
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
+)
+
+//go:embed src/libcuda.c
+var source []byte
+
+// Machine is a driver library and what it asks.
+type Machine struct {
+	folder   string
+	listener *net.UnixListener
+	driver   func() *fakegpu.Driver
+	served   sync.WaitGroup
+
+	mu       sync.Mutex
+	programs int     // how many have loaded the library
+	problems []error // what they did that they must not do
+	running  map[*net.UnixConn]bool
+}
+
+// Start builds the library in a folder, with a C compiler ([dynlibtest.ErrNoCompiler]: there is none), and answers the
+// programs that load it. Each gets a driver of its own. Of libcuda.c's definitions, LEAST leaves out what not all
+// drivers have.
+func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) (*Machine, error) {
+	from := filepath.Join(folder, "libcuda.c")
+	if err := os.WriteFile(from, source, 0o666); err != nil {
+		return nil, err
+	}
+	if err := dynlibtest.Compile(filepath.Join(folder, "libcuda.so.1"), from, definitions...); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(folder, "card"), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{folder: folder, listener: l, driver: driver, running: map[*net.UnixConn]bool{}}
+	m.served.Go(m.accept)
+	return m, nil
+}
+
+// Environment returns the variables that make a program load the library, by their names.
+func (m *Machine) Environment() map[string]string {
+	path := m.folder
+	if more := os.Getenv("LD_LIBRARY_PATH"); more != "" {
+		path += string(filepath.ListSeparator) + more
+	}
+	return map[string]string{"LD_LIBRARY_PATH": path, "SNUG_CARD": m.listener.Addr().String()}
+}
+
+// Close disconnects the programs that still run, and returns an error that lists what programs did wrong. It is one
+// if none has loaded the library.
+func (m *Machine) Close() error {
+	err := m.listener.Close()
+	m.mu.Lock()
+	for c := range m.running {
+		err = errors.Join(err, c.Close())
+	}
+	m.mu.Unlock()
+	m.served.Wait()
+	if m.programs == 0 {
+		err = errors.Join(err, errors.New("no program has loaded the library"))
+	}
+	return errors.Join(append(m.problems, err)...)
+}
+
+func (m *Machine) accept() {
+	for {
+		c, err := m.listener.AcceptUnix()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				m.problem(fmt.Errorf("a program cannot be answered: %w", err))
+			}
+			return
+		}
+		m.mu.Lock()
+		m.programs++
+		m.running[c] = true
+		m.mu.Unlock()
+		m.served.Go(func() {
+			p := newProgram(m, c)
+			p.serve()
+			m.mu.Lock()
+			delete(m.running, c)
+			m.mu.Unlock()
+		})
+	}
+}
+
+func (m *Machine) problem(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problems = append(m.problems, err)
+}

@@ -1,0 +1,37 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package libcuda
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/internal/dynlib"
+	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
+)
+
+// Install starts a machine until the end of a test, which fails if programs did something wrong or none loaded the library:
+// the test's own process and those that it starts find it. It returns false if there is no C compiler.
+func Install(t *testing.T, d func() *fakegpu.Driver, definitions ...string) bool {
+	t.Helper()
+	m, err := Start(t.TempDir(), d, definitions...)
+	if errors.Is(err, dynlibtest.ErrNoCompiler) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, value := range m.Environment() {
+		t.Setenv(name, value)
+		if err := dynlib.Setenv(name, value); err != nil { // Go's environment is not the library's
+			t.Fatal(err)
+		}
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+//go:build linux
+
+// Fakecard runs a command on a machine that seems to have NVIDIA cards: programs that load the driver find one whose
+// cards are simulated, with kernels that are interpreted. Nothing of such a program differs from what runs on a card.
+// A C compiler is needed.
+//
+//	go run ./tools/fakecard -- ./snug train --hardware.device cuda
+//	go run ./tools/fakecard --card t4 --card a10 -- ./snug doctor
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu/libcuda"
+	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+	"github.com/snug-ml/snug/internal/tool"
+)
+
+type options struct {
+	Card    []string `help:"Card to simulate: t4, a10, or slice, a part of an A100. Repeat it for several." enum:"t4,a10,slice" default:"t4" sep:"none"`
+	Check   bool     `help:"Look for data races and reads of what was never written, which takes several times as long."`
+	Command []string `arg:"" help:"Command to run, after --." passthrough:""`
+}
+
+var cards = map[string]driver.Card{"t4": fakegpu.T4, "a10": fakegpu.A10, "slice": fakegpu.Slice}
+
+func main() {
+	var o options
+	tool.Main(&o, "fakecard", "Runs a command on a machine that seems to have NVIDIA cards.", o.run)
+}
+
+func (o *options) run(ctx context.Context) (err error) {
+	folder, err := os.MkdirTemp("", "fakecard-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	m, err := libcuda.Start(folder, o.driver)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if o.Command[0] == "--" {
+		o.Command = o.Command[1:]
+	}
+	c := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = time.Minute
+	c.Stdin, c.Stdout, c.Stderr, c.Env = os.Stdin, os.Stdout, os.Stderr, os.Environ()
+	for name, value := range m.Environment() {
+		c.Env = append(c.Env, name+"="+value)
+	}
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s: %w", o.Command[0], err)
+	}
+	return nil
+}
+
+// driver has the cards, each with a number of its own.
+func (o *options) driver() *fakegpu.Driver {
+	d := &fakegpu.Driver{}
+	if o.Check {
+		d.Options.Checks = ptxsim.CheckAll
+	}
+	for i, name := range o.Card {
+		c := cards[name]
+		c.UUID = fmt.Sprintf("%s%02x", c.UUID[:len(c.UUID)-2], i)
+		d.Installed = append(d.Installed, c)
+	}
+	return d
+}

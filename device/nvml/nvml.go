@@ -45,13 +45,15 @@ const (
 	HardwareHeat                         // by hardware
 	PowerBrake                           // by the machine's power supply
 	DisplayClocks                        // a display requires them
+	BoardLimit                           // by the board's operating limits
+	Reliability                          // by NVIDIA's limits for a long life
 	throttleReasons = iota
 )
 
-var throttleNames = [throttleReasons]string{"idle", "application clocks", "power cap", "hardware slowdown", "sync boost", "heat", "heat (hardware)", "power brake", "display"}
+var throttleNames = [throttleReasons]string{"idle", "application clocks", "power cap", "hardware slowdown", "sync boost", "heat", "heat (hardware)", "power brake", "display", "board limit", "reliability"}
 
 // Slow are the reasons that cost a run speed.
-const Slow = PowerCap | HardwareSlow | Heat | HardwareHeat | PowerBrake
+const Slow = PowerCap | HardwareSlow | Heat | HardwareHeat | PowerBrake | BoardLimit | Reliability
 
 // String names the reasons, separated by commas.
 func (t Throttle) String() string {

@@ -22,30 +22,44 @@ const (
 	InvalidValue      Code = 1
 	OutOfMemory       Code = 2
 	NotInitialized    Code = 3
+	StubLibrary       Code = 34
+	NewerDriver       Code = 36
 	DeviceUnavailable Code = 46
 	NoDevice          Code = 100
 	InvalidDevice     Code = 101
+	NotLicensed       Code = 102
 	InvalidImage      Code = 200
 	InvalidContext    Code = 201
 	NoBinaryForGPU    Code = 209
 	ECCUncorrectable  Code = 214
-	NVLinkBroken      Code = 220
 	InvalidPTX        Code = 218
+	NVLinkBroken      Code = 220
 	JITNotFound       Code = 221
 	UnsupportedPTX    Code = 222
+	JITDisabled       Code = 223
+	Contained         Code = 226
+	OperatingSystem   Code = 304
 	InvalidHandle     Code = 400
 	NotFound          Code = 500
 	NotReady          Code = 600
 	IllegalAddress    Code = 700
 	TooManyResources  Code = 701
 	LaunchTimeout     Code = 702
+	ContextDestroyed  Code = 709
 	Assert            Code = 710
+	HardwareStack     Code = 714
 	IllegalOpcode     Code = 715
 	MisalignedAddress Code = 716
+	WrongSpace        Code = 717
+	InvalidPC         Code = 718
 	LaunchFailed      Code = 719
+	NotPermitted      Code = 800
+	NotSupported      Code = 801
 	SystemNotReady    Code = 802
 	SystemMismatch    Code = 803
-	NotPermitted      Code = 800
+	NotCompatible     Code = 804
+	MPSUnreachable    Code = 805
+	MPSTerminated     Code = 810
 	// These come from calls that a capture does not allow, and from later calls of that capture.
 	CaptureUnsupported Code = 900
 	CaptureInvalidated Code = 901
@@ -61,6 +75,20 @@ var meanings = map[Code]string{
 	InvalidValue:      "an argument is out of range",
 	OutOfMemory:       "the card has too little free memory",
 	NotInitialized:    "the driver is not initialized",
+	StubLibrary:       "the library found is NVIDIA's stub for linking programs, no driver",
+	NewerDriver:       "the driver is too old for this call",
+	NotLicensed:       "the virtual card has no license",
+	JITDisabled:       "the driver may not assemble code",
+	Contained:         "the card's memory reported an uncorrectable error, which only this process meets",
+	OperatingSystem:   "a call of the operating system failed",
+	ContextDestroyed:  "the context is gone",
+	HardwareStack:     "a kernel's call stack is broken",
+	WrongSpace:        "a kernel used an address of another kind of memory",
+	InvalidPC:         "a kernel jumped outside its code",
+	NotSupported:      "the card, its driver or the system cannot do it",
+	NotCompatible:     "the library is newer than the driver's kernel module, which this card does not allow",
+	MPSUnreachable:    "the server that shares the card between processes (MPS) does not answer",
+	MPSTerminated:     "the server that shares the card between processes (MPS) ended this one's use of it",
 	DeviceUnavailable: "another process has exclusive use of the card",
 	NoDevice:          "there is no NVIDIA card",
 	InvalidDevice:     "there is no card with that number",
@@ -107,6 +135,19 @@ var helps = map[Code]string{
 	OutOfMemory:       "another process may be using the card: `nvidia-smi` names it",
 	DeviceUnavailable: "wait for it, or allow several processes (`nvidia-smi -c 0`); `nvidia-smi` names the process",
 	NoDevice:          "check `nvidia-smi`; in a container, give it the card (--gpus all); of a card in MIG mode, make a slice (`nvidia-smi mig -cgi ... -C`); see what CUDA_VISIBLE_DEVICES says",
+	StubLibrary:       "take its folder (stubs) out of LD_LIBRARY_PATH; if there is no other libcuda.so.1, install the driver, or in a container give it the card (--gpus all)",
+	NewerDriver:       "update the driver",
+	NotLicensed:       "`nvidia-smi -q | grep -i license` says more; ask who runs the machine",
+	JITDisabled:       "unset CUDA_DISABLE_PTX_JIT",
+	Contained:         "start again from the newest checkpoint; if it comes back, the card is faulty",
+	OperatingSystem:   "`dmesg` may say why; in a container or a sandbox, see that it may use /dev/nvidia*",
+	ContextDestroyed:  "`dmesg | grep -i xid` may say why: the card may have been reset",
+	HardwareStack:     fault,
+	WrongSpace:        fault,
+	InvalidPC:         fault,
+	NotCompatible:     "in a container, remove the package cuda-compat or its folder (compat) from LD_LIBRARY_PATH, or update the host's driver",
+	MPSUnreachable:    "start it (nvidia-cuda-mps-control -d), or unset CUDA_MPS_PIPE_DIRECTORY",
+	MPSTerminated:     "another process of the same card may have failed: see the server's log",
 	IllegalAddress:    fault,
 	Assert:            fault,
 	IllegalOpcode:     fault,
@@ -200,7 +241,7 @@ func Codes() []Code { return slices.Sorted(maps.Keys(meanings)) }
 // Sticky reports whether the context is lost after the error, so that every later call fails too.
 func (c Code) Sticky() bool {
 	switch c {
-	case ECCUncorrectable, NVLinkBroken, IllegalAddress, LaunchTimeout, MisalignedAddress, LaunchFailed, Unknown:
+	case ECCUncorrectable, NVLinkBroken, Contained, MPSTerminated, Unknown:
 		return true
 	}
 	return c >= 700 && c < 800 && c != TooManyResources

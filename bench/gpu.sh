@@ -92,7 +92,8 @@ quickstart() {
   refocused) FLAGS=(quickstart --training.max_steps "$2" "${common[@]}" "${text[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 64 --training.batch_size 2 --data.tokenizer.vocab_size 512) ;;
   moderation) FLAGS=(moderation-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 4 --model.wide_rows 256 --data.tokenizer.vocab_size 512) ;;
   agiformer) FLAGS=(agiformer-quickstart --training.max_steps "$2" "${common[@]}" "${text[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --model.memory_size 16) ;;
-  cloudbase) FLAGS=(cloudbase-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.height 16 --model.width 16 --model.channels "4,8" --training.batch_size 4) ;;
+  # At the quickstart's rate of 3e-3, 20 updates on the CPU in bf16 end 15 % from those in fp32, with this one 2 %.
+  cloudbase) FLAGS=(cloudbase-quickstart --training.max_steps "$2" --training.learning_rate 1e-4 "${common[@]}") tiny=(--model.height 16 --model.width 16 --model.channels "4,8" --training.batch_size 4) ;;
   dynamo)
     FLAGS=(dynamo-quickstart --phases.stage encoder --phases.encoder_steps "$2" "${common[@]}")
     tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --phases.encoder_width 0 --data.tokenizer.vocab_size 512)
@@ -102,14 +103,16 @@ quickstart() {
 }
 
 # learn SYSTEM trains a quickstart on the processor and on the card: in float32 the losses are the same up to rounding,
-# in the card's own precision they stay close.
+# in the card's own precision they stay close. fp16 begins with a scale at which no update is skipped: a run that skips
+# one goes another way.
 learn() {
-  local system=$1 at=$WORK/learn/$1 run precision device bad=0
+  local system=$1 at=$WORK/learn/$1 run precision device bad=0 scale=()
   quickstart "$system" "$UPDATES" 0
   mkdir -p "$at"
   for run in cpu:fp32:cpu "fp32:fp32:cuda:$CARD" "low:$PRECISION:cuda:$CARD"; do
     IFS=: read -r run precision device <<<"$run"
-    "$WORK/bin/snug" train "${FLAGS[@]}" --out "$at/$run" --data.cache_dir "$at/cache" --hardware.device "$device" --training.mixed_precision "$precision" >&2
+    [ "$precision" != fp16 ] || scale=(--training.loss_scale.init 1024)
+    "$WORK/bin/snug" train "${FLAGS[@]}" "${scale[@]}" --out "$at/$run" --data.cache_dir "$at/cache" --hardware.device "$device" --training.mixed_precision "$precision" >&2
   done
   "$WORK/bin/card" losses "$at/cpu" "$at/fp32" --within 0.005 | sed 's/^{/{"run":"fp32",/' || bad=1
   "$WORK/bin/card" losses "$at/cpu" "$at/low" --within 0.05 | sed "s/^{/{\"run\":\"$PRECISION\",/" || bad=1

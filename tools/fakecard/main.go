@@ -24,12 +24,12 @@ import (
 )
 
 type options struct {
-	Card    []string `help:"Card to simulate: t4, a10, or slice, a part of an A100. Repeat it for several." enum:"t4,a10,slice" default:"t4" sep:"none"`
+	Card    []string `help:"Card to simulate: t4, a10, h100, or slice, a part of an A100. Repeat it for several." enum:"t4,a10,h100,slice" default:"t4" sep:"none"`
 	Check   bool     `help:"Look for data races and reads of what was never written, which takes several times as long."`
 	Command []string `arg:"" help:"Command to run, after --." passthrough:""`
 }
 
-var cards = map[string]driver.Card{"t4": fakegpu.T4, "a10": fakegpu.A10, "slice": fakegpu.Slice}
+var cards = map[string]driver.Card{"t4": fakegpu.T4, "a10": fakegpu.A10, "h100": fakegpu.H100, "slice": fakegpu.Slice}
 
 func main() {
 	var o options

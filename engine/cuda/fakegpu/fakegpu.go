@@ -27,6 +27,12 @@ var A10 = driver.Card{
 	Memory: 22_515 << 20, ClockKHz: 1_695_000, MemoryClockKHz: 6_251_000, BusBits: 384,
 }
 
+// H100 is a large card: work is divided in more parts for it.
+var H100 = driver.Card{
+	Name: "NVIDIA H100 80GB HBM3", UUID: "GPU-00000000-0000-0000-0000-000000000090", Major: 9, SMs: 132,
+	Memory: 81_079 << 20, ClockKHz: 1_980_000, MemoryClockKHz: 2_619_000, BusBits: 5_120,
+}
+
 // Slice is a part of an A100, as MIG presents it.
 var Slice = driver.Card{
 	Name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", UUID: "MIG-00000000-0000-0000-0000-000000000080", Major: 8, SMs: 14,

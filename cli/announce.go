@@ -110,19 +110,21 @@ func span(least, most float64) string {
 		}
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
-	if least == most {
-		return words(least)
+	from, to := words(least), words(most)
+	if from == to {
+		return from
 	}
-	return words(least) + " to " + words(most)
+	return from + " to " + to
 }
 
 // predicted formats the speed of a plan in units per second, as a range on a card.
 func predicted(t plan.Timing) string {
 	best, least := t.Rate()
-	if best == least {
-		return size.Count(best)
+	from, to := size.Count(least), size.Count(best)
+	if from == to {
+		return from
 	}
-	return size.Count(least) + " to " + size.Count(best)
+	return from + " to " + to
 }
 
 // sparkline draws values, on a scale from 0 to the largest, as one line of blocks.

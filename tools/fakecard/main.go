@@ -14,7 +14,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"time"
+	"os/signal"
+	"syscall"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
@@ -36,7 +37,7 @@ func main() {
 	tool.Main(&o, "fakecard", "Runs a command on a machine that seems to have NVIDIA cards.", o.run)
 }
 
-func (o *options) run(ctx context.Context) (err error) {
+func (o *options) run(context.Context) (err error) {
 	folder, err := os.MkdirTemp("", "fakecard-")
 	if err != nil {
 		return err
@@ -50,14 +51,26 @@ func (o *options) run(ctx context.Context) (err error) {
 	if o.Command[0] == "--" {
 		o.Command = o.Command[1:]
 	}
-	c := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = time.Minute
+	c := exec.Command(o.Command[0], o.Command[1:]...)
 	c.Stdin, c.Stdout, c.Stderr, c.Env = os.Stdin, os.Stdout, os.Stderr, os.Environ()
 	for name, value := range m.Environment() {
 		c.Env = append(c.Env, name+"="+value)
 	}
-	if err := c.Run(); err != nil {
+	// A terminal interrupts the command too, which ends as it sees fit, with the card there until then.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	if err := c.Start(); err != nil {
+		return err
+	}
+	go func() {
+		for s := range signals {
+			if s == syscall.SIGTERM {
+				_ = c.Process.Signal(s) // it fails if the command has ended
+			}
+		}
+	}()
+	if err := c.Wait(); err != nil {
 		return fmt.Errorf("%s: %w", o.Command[0], err)
 	}
 	return nil

@@ -74,7 +74,7 @@ func (m *Machine) Close() error {
 	m.mu.Unlock()
 	m.served.Wait()
 	if m.programs == 0 {
-		err = errors.Join(err, errors.New("no program has loaded the library"))
+		err = errors.Join(err, errors.New("no program has loaded the driver's library, libcuda.so.1"))
 	}
 	return errors.Join(append(m.problems, err)...)
 }

@@ -92,7 +92,7 @@ quickstart() {
   refocused) FLAGS=(quickstart --training.max_steps "$2" "${common[@]}" "${text[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 64 --training.batch_size 2 --data.tokenizer.vocab_size 512) ;;
   moderation) FLAGS=(moderation-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 4 --model.wide_rows 256 --data.tokenizer.vocab_size 512) ;;
   agiformer) FLAGS=(agiformer-quickstart --training.max_steps "$2" "${common[@]}" "${text[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --model.memory_size 16) ;;
-  # At the quickstart's rate of 3e-3, 20 updates on the CPU in bf16 end 15 % from those in fp32, with this one 2 %.
+  # At the quickstart's rate of 3e-3, losses on the CPU in bf16 differ from those in fp32 by up to 15 %, at this one 2 %.
   cloudbase) FLAGS=(cloudbase-quickstart --training.max_steps "$2" --training.learning_rate 1e-4 "${common[@]}") tiny=(--model.height 16 --model.width 16 --model.channels "4,8" --training.batch_size 4) ;;
   dynamo)
     FLAGS=(dynamo-quickstart --phases.stage encoder --phases.encoder_steps "$2" "${common[@]}")
@@ -103,8 +103,8 @@ quickstart() {
 }
 
 # learn SYSTEM trains a quickstart on the processor and on the card: in float32 the losses are the same up to rounding,
-# in the card's own precision they stay close. fp16 begins with a scale at which no update is skipped: a run that skips
-# one goes another way.
+# in the card's own precision they stay close. fp16 starts with a scale at which no update is skipped, as losses diverge
+# after that.
 learn() {
   local system=$1 at=$WORK/learn/$1 run precision device bad=0 scale=()
   quickstart "$system" "$UPDATES" 0

@@ -16,7 +16,7 @@ import (
 
 // TestEverySystemOnAnotherDevice: every system trains, saves and resumes on a device whose memory the host
 // cannot access, and learns the same there as on the CPU, so nothing above package engine depends on the
-// device. The card's kernels are interpreted, behind the functions of the driver's library.
+// device. The card is simulated behind the driver's library.
 func TestEverySystemOnAnotherDevice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("float64 interpretation of five systems")

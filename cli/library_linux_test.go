@@ -12,14 +12,14 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu/libcuda"
 )
 
-// installT4 installs a driver with a T4 whose kernels are interpreted, where this process and those that it starts load
-// it as they would NVIDIA's.
+// installT4 installs a driver library with a simulated T4 for this process and those that it starts. It returns false if
+// there is no C compiler.
 func installT4(t *testing.T) bool {
 	return libcuda.Install(t, func() *fakegpu.Driver { return &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}} })
 }
 
-// TestKill9OnACard kills training on a card, in a process that has loaded the driver's library: what it resumes from is
-// whole, and the finished run has the bits of an undisturbed one.
+// TestKill9OnACard kills training on a card, in a process that has loaded the driver's library: checkpoints are whole, and
+// the finished run has the same bits as an undisturbed one.
 func TestKill9OnACard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains in processes of its own, with interpreted kernels")

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Fakecard runs a command on a machine that seems to have NVIDIA cards: programs that load the driver find one whose
-// cards are simulated, with kernels that are interpreted. Nothing of such a program differs from what runs on a card.
-// A C compiler is needed.
+// Fakecard runs a command with simulated NVIDIA cards: programs load a driver library whose cards interpret their kernels.
+// The programs themselves are the same as on a machine with a card. A C compiler is needed.
 //
 //	go run ./tools/fakecard -- ./snug train --hardware.device cuda
 //	go run ./tools/fakecard --card t4 --card a10 -- ./snug doctor
@@ -26,7 +25,7 @@ import (
 
 type options struct {
 	Card    []string `help:"Card to simulate: t4, a10, h100, or slice, a part of an A100. Repeat it for several." enum:"t4,a10,h100,slice" default:"t4" sep:"none"`
-	Check   bool     `help:"Look for data races and reads of what was never written, which takes several times as long."`
+	Check   bool     `help:"Also detect data races and uninitialized reads in kernels. Takes about twice as long."`
 	Command []string `arg:"" help:"Command to run, after --." passthrough:""`
 }
 
@@ -34,7 +33,7 @@ var cards = map[string]driver.Card{"t4": fakegpu.T4, "a10": fakegpu.A10, "h100":
 
 func main() {
 	var o options
-	tool.Main(&o, "fakecard", "Runs a command on a machine that seems to have NVIDIA cards.", o.run)
+	tool.Main(&o, "fakecard", "Runs a command with simulated NVIDIA cards.", o.run)
 }
 
 func (o *options) run(context.Context) (err error) {
@@ -56,7 +55,7 @@ func (o *options) run(context.Context) (err error) {
 	for name, value := range m.Environment() {
 		c.Env = append(c.Env, name+"="+value)
 	}
-	// A terminal interrupts the command too, which ends as it sees fit, with the card there until then.
+	// A terminal sends Ctrl-C to the command too, which decides how to end, and needs the card until then.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// calls answer the library's functions, by their names without the suffixes of versions.
+// calls answers each function of the library, by its name without the version suffix.
 var calls = map[string]func(*program, *question) (reply, error){
 	"wrong": func(p *program, q *question) (reply, error) {
 		p.machine.problem(errors.New(string(q.text)))
@@ -196,9 +196,9 @@ var calls = map[string]func(*program, *question) (reply, error){
 
 // These are the objects that have no type elsewhere.
 type (
-	// device is the number of a card; its handle is another, as nothing says that they are the same.
+	// device is the number of a card. Its handle differs: nothing promises that they are equal.
 	device int
-	// primary is the primary context of a card, which all of a program shares.
+	// primary is the primary context of a card, shared by the whole program.
 	primary struct {
 		*fakegpu.Context
 		handle   uint64
@@ -206,7 +206,7 @@ type (
 	}
 	// host is page-locked memory.
 	host []byte
-	// template is a captured graph, as opposed to its instance.
+	// template is a captured graph, not its instance.
 	template struct{ *fakegpu.Graph }
 )
 
@@ -215,7 +215,7 @@ func number[N ~int | ~int64 | ~uint64](n N, err error) (reply, error) {
 	return reply{value: [2]uint64{uint64(n)}}, err
 }
 
-// on calls a method of the object that is the first argument.
+// on calls a method of the object passed as the first argument.
 func on[T any](f func(T) error) func(*program, *question) (reply, error) {
 	return func(p *program, q *question) (reply, error) {
 		o, err := find[T](p, q.Arg[0])
@@ -238,7 +238,7 @@ func freeing[T any](f func(T) error) func(*program, *question) (reply, error) {
 	}
 }
 
-// alone is on for a call that the simulation has no method for.
+// alone handles a call that has no counterpart in the simulation: it only checks the handle.
 func alone[T any](p *program, q *question) (reply, error) {
 	if _, err := find[T](p, q.Arg[0]); err != nil {
 		return reply{}, err
@@ -246,7 +246,7 @@ func alone[T any](p *program, q *question) (reply, error) {
 	return reply{}, p.fails(q)
 }
 
-// making makes an object in the thread's context.
+// making makes an object in the current context.
 func making[T any](f func(*primary, *question) (T, error)) func(*program, *question) (reply, error) {
 	return func(p *program, q *question) (reply, error) {
 		c, err := find[*primary](p, q.Context)
@@ -261,7 +261,7 @@ func making[T any](f func(*primary, *question) (T, error)) func(*program, *quest
 	}
 }
 
-// inStream queues work in the stream that is the n-th argument.
+// inStream calls f with the stream passed as argument n.
 func inStream(n int, f func(*program, driver.Stream, *question) error) func(*program, *question) (reply, error) {
 	return func(p *program, q *question) (reply, error) {
 		s, err := find[driver.Stream](p, q.Arg[n])
@@ -272,7 +272,7 @@ func inStream(n int, f func(*program, driver.Stream, *question) error) func(*pro
 	}
 }
 
-// ofCard answers from the description of the card that is the first argument.
+// ofCard calls f with the card passed as the first argument.
 func ofCard(f func(driver.Card, *question) (reply, error)) func(*program, *question) (reply, error) {
 	return func(p *program, q *question) (reply, error) {
 		n, err := find[device](p, q.Arg[0])
@@ -286,7 +286,7 @@ func ofCard(f func(driver.Card, *question) (reply, error)) func(*program, *quest
 	}
 }
 
-// init takes note of the environment that the library has.
+// init records the library's environment.
 func (p *program) init(q *question) (reply, error) {
 	variables := map[string]string{}
 	for line := range strings.Lines(string(q.text)) {
@@ -300,7 +300,7 @@ func (p *program) init(q *question) (reply, error) {
 	return reply{}, p.fails(q)
 }
 
-// identity is a UUID as bytes. The first version of its function gives that of the whole card for a slice.
+// identity is a UUID as bytes. For a slice, the first version of the function returns that of the whole card.
 func identity(uuid string, whole bool) (reply, error) {
 	kind, digits, _ := strings.Cut(uuid, "-")
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, "-", ""))
@@ -320,7 +320,7 @@ func attributeOfCard(c driver.Card, what uint64) (reply, error) {
 	return number(v, nil)
 }
 
-// retain opens a card that is not open yet.
+// retain opens a card unless it is open.
 func (p *program) retain(q *question) (reply, error) {
 	n, err := find[device](p, q.Arg[0])
 	if err != nil {
@@ -340,7 +340,7 @@ func (p *program) retain(q *question) (reply, error) {
 	return number(c.handle, nil)
 }
 
-// release closes a card that nobody else retains.
+// release closes a card that is no longer retained.
 func (p *program) release(q *question) (reply, error) {
 	n, err := find[device](p, q.Arg[0])
 	if err != nil {
@@ -358,7 +358,7 @@ func (p *program) release(q *question) (reply, error) {
 	return reply{}, c.Close()
 }
 
-// lockHost maps the file that came with the question, in which the program has its memory.
+// lockHost maps the file that came with the question, which backs the program's memory.
 func (p *program) lockHost(q *question) (reply, error) {
 	b, err := syscall.Mmap(q.file, 0, int(q.Arg[0]), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err := errors.Join(err, syscall.Close(q.file)); err != nil {
@@ -388,7 +388,7 @@ func (p *program) unlockHost(q *question) (reply, error) {
 	return reply{}, errors.Join(err, syscall.Munmap(b))
 }
 
-// host is the memory of a copy: handle, offset and bytes, of which the library knows that they are within.
+// host is the host memory of a copy, given by handle, offset and size, which the library has checked.
 func (p *program) host(q *question) ([]byte, error) {
 	b, err := find[host](p, q.Arg[1])
 	if err != nil {

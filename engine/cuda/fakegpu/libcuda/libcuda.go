@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package libcuda makes programs that load NVIDIA's driver find simulated cards (engine/cuda/fakegpu): it builds a
-// libcuda.so.1 with the driver's functions, which asks this process. So what loads the real driver on a machine with
-// a card, engine/cuda/driver and programs as they are released, runs and is tested without one.
+// Package libcuda gives programs that load NVIDIA's driver simulated cards (engine/cuda/fakegpu): it builds a
+// libcuda.so.1 whose functions are answered by this process. Code that loads the real driver, which is engine/cuda/driver
+// and programs as released, can then run and be tested without a card.
 package libcuda
 
 import (
@@ -21,7 +21,7 @@ import (
 //go:embed src/libcuda.c
 var source []byte
 
-// Machine is a driver library and what it asks.
+// Machine is a computer with simulated cards, as seen by programs that load the driver.
 type Machine struct {
 	folder   string
 	listener *net.UnixListener
@@ -30,13 +30,12 @@ type Machine struct {
 
 	mu       sync.Mutex
 	programs int     // how many have loaded the library
-	problems []error // what they did that they must not do
+	problems []error // misuse of the driver, and faults of kernels
 	running  map[*net.UnixConn]bool
 }
 
-// Start builds the library in a folder, with a C compiler ([dynlibtest.ErrNoCompiler]: there is none), and answers the
-// programs that load it. Each gets a driver of its own. Of libcuda.c's definitions, LEAST leaves out what not all
-// drivers have.
+// Start builds the library in a folder and answers the programs that load it, each with a driver of its own. Definitions
+// are those of libcuda.c. The error is [dynlibtest.ErrNoCompiler] if there is no C compiler.
 func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) (*Machine, error) {
 	from := filepath.Join(folder, "libcuda.c")
 	if err := os.WriteFile(from, source, 0o666); err != nil {
@@ -54,7 +53,7 @@ func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) 
 	return m, nil
 }
 
-// Environment returns the variables that make a program load the library, by their names.
+// Environment returns the variables, by name, that make a program load the library.
 func (m *Machine) Environment() map[string]string {
 	path := m.folder
 	if more := os.Getenv("LD_LIBRARY_PATH"); more != "" {
@@ -63,8 +62,8 @@ func (m *Machine) Environment() map[string]string {
 	return map[string]string{"LD_LIBRARY_PATH": path, "SNUG_CARD": m.listener.Addr().String()}
 }
 
-// Close disconnects the programs that still run, and returns an error that lists what programs did wrong. It is one
-// if none has loaded the library.
+// Close disconnects programs that still run, and returns an error that lists all misuse of the driver. It also fails if no
+// program has loaded the library.
 func (m *Machine) Close() error {
 	err := m.listener.Close()
 	m.mu.Lock()

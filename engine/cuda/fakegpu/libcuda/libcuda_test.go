@@ -24,8 +24,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib"
 )
 
-// double is a kernel that doubles the words at its first parameter, of which the second says how many there are. It
-// has shared memory, so that it wants more of it than of the cache.
+// double is a kernel that doubles as many words as its second parameter says, at the address in its first. It has enough
+// shared memory for the binding to ask for a larger share of it.
 const double = `.version 7.0
 .target sm_75
 .address_size 64
@@ -68,9 +68,9 @@ func open(t *testing.T, d *fakegpu.Driver, definitions ...string) driver.Driver 
 	return opened
 }
 
-// use makes every call of the driver, as a run does, and returns the first error.
+// use calls every function of the driver, as a run does, and returns the first error.
 func use() (err error) {
-	// first keeps the first error; what is freed later is freed all the same.
+	// first keeps the first error; everything is freed even after an error.
 	first := func(e error) bool {
 		if err == nil {
 			err = e
@@ -188,7 +188,7 @@ func use() (err error) {
 	return err
 }
 
-// The binding makes every call as NVIDIA's header says, and what it computes is right.
+// The binding calls every function as NVIDIA's header declares it, and the result is right.
 func TestEveryCall(t *testing.T) {
 	install(t, func() *fakegpu.Driver { return &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}} })
 	if err := use(); err != nil {
@@ -196,7 +196,7 @@ func TestEveryCall(t *testing.T) {
 	}
 }
 
-// Every call that fails is named, with the driver's code.
+// A failing call is named, with the driver's code.
 func TestEveryCallCanFail(t *testing.T) {
 	var mu sync.Mutex
 	var fails string
@@ -233,7 +233,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// A description of a card arrives whole, and a slice has its own identity.
+// Cards are described completely, and a slice has its own identity.
 func TestCards(t *testing.T) {
 	all := []driver.Card{fakegpu.T4, fakegpu.A10, fakegpu.Slice}
 	for _, definitions := range [][]string{nil, {"LEAST"}} {
@@ -254,7 +254,7 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// What the assembler says of a kernel arrives as what it is, also from a driver without cuFuncLoad.
+// Registers and local memory of a kernel are not mixed up, with and without cuFuncLoad.
 func TestUse(t *testing.T) {
 	want := driver.Use{Registers: 41, Local: 31}
 	for _, definitions := range [][]string{nil, {"LEAST"}} {
@@ -280,7 +280,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// The log of an assembler that refuses code is that of the call.
+// The assembler's log is part of the error of the call.
 func TestRefusedCode(t *testing.T) {
 	d := open(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Refuse: "ptxas: line 3: no such instruction"})
 	c, err := d.Open(0)
@@ -299,7 +299,7 @@ func TestRefusedCode(t *testing.T) {
 	}
 }
 
-// Goroutines use a context at the same time, on whatever threads they are.
+// Goroutines use a context at the same time, on any thread.
 func TestThreads(t *testing.T) {
 	d := open(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}})
 	c, err := d.Open(0)
@@ -335,7 +335,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// What a program must not do is a problem, whatever it makes of the error.
+// Misuse is recorded, even if the program ignores the error.
 func TestProblems(t *testing.T) {
 	m, err := libcuda.Start(t.TempDir(), func() *fakegpu.Driver { return &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}} })
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// question is what libcuda.c asks: its structure of that name, with the bytes and the file that follow it.
+// question is a call from libcuda.c: its struct question, and the bytes and the file that came with it.
 type question struct {
 	asked
 	call string
@@ -30,25 +30,25 @@ type asked struct {
 	Bytes   uint64
 }
 
-// reply is what a function of the library returns beside its code.
+// reply is what a function returns in addition to its error code.
 type reply struct {
 	value [2]uint64
 	text  []byte
 }
 
-// answered is the answer of libcuda.c, which the reply's text follows.
+// answered is libcuda.c's struct answer. The reply's text follows it.
 type answered struct {
 	Code  uint64
 	Value [2]uint64
 	Bytes uint64
 }
 
-// program is one that has loaded the library.
+// program is a process that has loaded the library.
 type program struct {
 	machine *Machine
 	conn    *net.UnixConn
 	driver  *fakegpu.Driver
-	// objects are what the program has handles of, and has not freed.
+	// objects are everything that the program holds a handle to.
 	objects map[uint64]any
 	last    uint64
 	primary map[device]*primary
@@ -58,9 +58,9 @@ func newProgram(m *Machine, c *net.UnixConn) *program {
 	return &program{machine: m, conn: c, driver: m.driver(), objects: map[uint64]any{}, primary: map[device]*primary{}}
 }
 
-// serve answers until the program ends, in whatever way.
+// serve answers until the program ends or is killed.
 func (p *program) serve() {
-	defer func() { _ = p.conn.Close() }() // nothing is left to be said
+	defer func() { _ = p.conn.Close() }() // the program is gone
 	defer p.forget()
 	for {
 		q, err := p.read()
@@ -71,7 +71,7 @@ func (p *program) serve() {
 		if f := calls[q.call]; f != nil {
 			r, err = f(p, q)
 		} else {
-			err = errors.New("it is not simulated")
+			err = errors.New("this call is not simulated")
 		}
 		code := p.code(q.call, err)
 		var e *driver.Error
@@ -130,8 +130,9 @@ func received(control []byte) (int, error) {
 	return files[0], nil
 }
 
-// code returns the driver's code of an error. Errors without one, such as a copy of memory that was freed, and what the
-// interpreter says of kernels are problems: NVIDIA's driver would say nothing, or not as much.
+// code returns the driver's code for an error. Two kinds are also recorded as problems, because NVIDIA's driver would say
+// little or nothing about them: errors without a code, such as a copy to freed memory, and faults that the interpreter
+// finds in kernels.
 func (p *program) code(call string, err error) driver.Code {
 	var e *driver.Error
 	switch {
@@ -146,7 +147,7 @@ func (p *program) code(call string, err error) driver.Code {
 	return e.Code
 }
 
-// forget frees what a program that has ended has left.
+// forget unmaps the host memory of a program that has ended.
 func (p *program) forget() {
 	for _, o := range p.objects {
 		if b, ok := o.(host); ok {
@@ -164,7 +165,7 @@ func (p *program) add(o any) uint64 {
 	return p.last
 }
 
-// find returns the object with a handle, which must be of the type.
+// find returns the object with a handle; one of another type is an error.
 func find[T any](p *program, handle uint64) (o T, err error) {
 	o, ok := p.objects[handle].(T)
 	if !ok {
@@ -173,7 +174,7 @@ func find[T any](p *program, handle uint64) (o T, err error) {
 	return o, err
 }
 
-// fails makes a call fail that the simulation has no method for.
+// fails applies [fakegpu.Driver.Fail] to a call that has no counterpart in the simulation.
 func (p *program) fails(q *question) error {
 	if p.driver.Fail != nil {
 		if code := p.driver.Fail(q.call); code != 0 {

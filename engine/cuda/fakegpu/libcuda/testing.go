@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 )
 
-// Install starts a machine until the end of a test, which fails if programs did something wrong or none loaded the library:
-// the test's own process and those that it starts find it. It returns false if there is no C compiler.
+// Install starts a machine for the duration of a test. The test's own process and those that it starts find its library;
+// the test fails if they misuse it or none loads it. It returns false if there is no C compiler.
 func Install(t *testing.T, d func() *fakegpu.Driver, definitions ...string) bool {
 	t.Helper()
 	m, err := Start(t.TempDir(), d, definitions...)

@@ -1,11 +1,11 @@
-// libcuda.so.1 without a card: the functions of NVIDIA's driver that snug calls, with the prototypes of cuda.h. Each
-// asks the process that simulates the card, at the socket that SNUG_CARD names (serve.go), which sees Go's interfaces
-// alone. So what only the library can see is checked here: that the thread has a context, that flags, attributes and
-// structures are those of the header, and that copied host memory is page-locked. What is wrong is told to the
-// simulation, beside the error code, as a program may overlook a code.
+// libcuda.so.1 without a card: the functions of NVIDIA's driver that snug calls, with the prototypes of cuda.h. Each one
+// forwards to the process that simulates the card, over the socket named by SNUG_CARD (serve.go). That process sees only
+// Go interfaces, so what only the library can see is checked here: that the thread has a context, that flags, attributes
+// and structures are those of the header, and that copied host memory is page-locked. Misuse is reported to the
+// simulation as well as returned, because a program may ignore an error code.
 //
-// Compiled with -DHEADER='<cuda.h>', it compares its prototypes and numbers with NVIDIA's; with -DLEAST it lacks the functions that
-// not all drivers have.
+// Compiled with -DHEADER='"cuda.h"', it compares its prototypes and numbers with NVIDIA's; with -DLEAST it leaves out the
+// functions that not every driver has.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// The numbers that are used here, by calls.go, or by the binding.
+// The numbers used here, in calls.go and in the binding.
 #define NUMBERS                                                                                                        \
   X(CUDA_SUCCESS, 0) X(CUDA_ERROR_INVALID_VALUE, 1) X(CUDA_ERROR_OUT_OF_MEMORY, 2) X(CUDA_ERROR_NOT_INITIALIZED, 3)    \
   X(CUDA_ERROR_INVALID_CONTEXT, 201) X(CU_CTX_SCHED_BLOCKING_SYNC, 4) X(CU_MEMHOSTALLOC_PORTABLE, 1)                   \
@@ -34,7 +34,7 @@
 #include HEADER
 #define X(name, number) _Static_assert((int)name == number, #name);
 NUMBERS
-// Names that newer headers give to newer versions of the functions.
+// Newer headers redirect these names to newer versions of the functions.
 #undef cuDeviceGetUuid
 #undef cuEventElapsedTime
 #else
@@ -71,7 +71,7 @@ static int to_card = -1;
 static int initialized;
 static _Thread_local uint64_t current; // context
 
-// lost ends the process: without the simulation there is nothing to be tested.
+// lost ends the process: nothing can be tested without the simulation.
 static void lost(const char *why) {
   fprintf(stderr, "libcuda: the simulated card at SNUG_CARD=%s: %s\n", getenv("SNUG_CARD"), why);
   _exit(70);
@@ -115,12 +115,12 @@ static void put_with(const struct question *q, int file) {
   if (sendmsg(to_card, &m, MSG_NOSIGNAL) != sizeof *q) lost("it hung up");
 }
 
-// The bytes of a question, those of its answer, or both.
+// The bytes that go out with a question and those that come back with its answer; either may be none.
 struct text {
   const void *out;
   size_t out_bytes;
   void *in;
-  size_t room; // of in; what does not fit is dropped
+  size_t room; // of in; bytes that do not fit are dropped
   int file;
 };
 
@@ -151,7 +151,7 @@ static struct answer ask_with(struct text text, const char *call, int n, ...) {
 #define NONE ((struct text){.file = -1})
 #define ASK(call, ...) ask_with(NONE, call, N(__VA_ARGS__), ##__VA_ARGS__)
 
-// wrong reports a call that no program should make.
+// wrong reports misuse.
 static CUresult wrong(const char *call, const char *what) {
   char line[200];
   int n = snprintf(line, sizeof line, "%s: want %s", call, what);
@@ -161,8 +161,7 @@ static CUresult wrong(const char *call, const char *what) {
 
 #define INITIALIZED \
   if (!initialized) return CUDA_ERROR_NOT_INITIALIZED
-// A card's driver wants a context on the thread, and says so with an error that is easily overlooked in a program that
-// has but one thread in its tests.
+// NVIDIA's driver returns an error here, and only if the program happens to run on a new thread.
 #define CONTEXT \
   INITIALIZED; \
   if (!current) return wrong(__func__, "a context on the thread"), CUDA_ERROR_INVALID_CONTEXT
@@ -177,7 +176,7 @@ CUresult cuDriverGetVersion(int *version) {
   return (CUresult)a.code;
 }
 
-// cuInit passes on the environment that libraries see, which is not that of the program alone.
+// cuInit passes on the C library's environment, which can differ from Go's.
 CUresult cuInit(unsigned int flags) {
   WANT(flags == 0);
   static const char *names[] = {"CUDA_CACHE_PATH", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_DISABLE"};
@@ -200,7 +199,7 @@ CUresult cuDeviceGetCount(int *count) {
   return (CUresult)a.code;
 }
 
-// Devices have handles other than their numbers, as nothing says that they are the same.
+// A device's handle differs from its number: nothing promises that they are equal.
 CUresult cuDeviceGet(CUdevice *device, int number) {
   INITIALIZED;
   struct answer a = ASK("cuDeviceGet", W(number));
@@ -291,8 +290,8 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
   return (CUresult)ASK("cuMemFree", W(p)).code;
 }
 
-// Page-locked memory of the host is shared with the simulation, which copies when a card would: it is not passed on
-// when a copy is queued.
+// Page-locked host memory is shared with the simulation, which reads and writes it when a card would, not when the copy
+// is queued.
 struct locked {
   char *at;
   size_t bytes;
@@ -302,7 +301,7 @@ struct locked {
 static struct locked *hosts;
 static pthread_mutex_t of_hosts = PTHREAD_MUTEX_INITIALIZER;
 
-// host finds the memory that n bytes at p lie in.
+// host finds the page-locked memory that contains n bytes at p.
 static struct locked host(const void *p, size_t n) {
   struct locked found = {0};
   pthread_mutex_lock(&of_hosts);

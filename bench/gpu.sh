@@ -316,7 +316,7 @@ record() {
   "$WORK/bin/card" report "${AFTER[@]}" "$OUT/results.jsonl" >"$OUT/results.md.new" && mv "$OUT/results.md.new" "$OUT/results.md"
 }
 
-# one NAME NEEDS LIMIT runs a part, if there is time for it, and records what became of it.
+# one NAME NEEDS LIMIT runs a part, if there is time for it, and records the result.
 one() {
   local name=$1 needs=$2 limit=$3 left why status=0 from verdict=ok
   : >"$WORK/part.out"
@@ -339,7 +339,7 @@ one() {
   *) verdict="exit code $status" ;;
   esac
   record "$name" "$verdict" $((SECONDS - from))
-  # A part says little in the log, and one that runs wild says no more.
+  # A part writes little to the log; the middle of a long output is cut.
   {
     echo "=== $name: $verdict"
     head -c 100000 "$WORK/part.err"

@@ -92,6 +92,6 @@ for rate in $rates; do
         return sprintf("%.3f", s / n)
       }
       /"event":"update"/ && field("update") > skip { n++; took[n] = field("seconds"); waited[n] = field("exchange_seconds"); hidden[n] = field("exchange_hidden_seconds") }
-      END { printf "%-8s %-12s %3d updates  means: update %s s, waited %s s, behind computing %s s; medians: update %s s  waited %s s  behind computing %s s\n", rate, way, n, mean(took, n), mean(waited, n), mean(hidden, n), middle(took, n), middle(waited, n), middle(hidden, n) }'
+      END { printf "%-8s %-12s %3d updates  means: update %s s, waited %s s, during computation %s s; medians: update %s s  waited %s s  during computation %s s\n", rate, way, n, mean(took, n), mean(waited, n), mean(hidden, n), middle(took, n), middle(waited, n), middle(hidden, n) }'
   done
 done

@@ -53,7 +53,7 @@ func (a *app) printSummary(r session.Finished) {
 		if s.Over != "" {
 			over = " over " + s.Over
 		}
-		p("\n  processes         %d; waiting for gradients%s took %.0f %% of the time, exchanging them behind computing %.0f %%", s.Ranks, over, 100*s.Exchange, 100*s.Hidden)
+		p("\n  processes         %d; waiting for gradients%s took %.0f %% of the time, exchanging them during computation another %.0f %%", s.Ranks, over, 100*s.Exchange, 100*s.Hidden)
 	}
 	memory := "\n  memory            arena %s planned, %s used; process peak %s of %s planned\n"
 	if r.Card != nil {

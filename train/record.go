@@ -86,7 +86,7 @@ type Since struct {
 	Save       float64 `json:"save_seconds,omitempty"`
 	Evaluation float64 `json:"evaluation_seconds,omitempty"`
 	// Exchange is the part of Seconds that was spent on waiting for the sums of gradients of
-	// all ranks. Hidden is what adding them up took besides, behind computing.
+	// all ranks. Hidden is the time that adding them up took during computation.
 	Exchange float64 `json:"exchange_seconds,omitempty"`
 	Hidden   float64 `json:"exchange_hidden_seconds,omitempty"`
 	// Tokens are in the unit of the data, FLOPs those of the matmuls.

@@ -40,7 +40,7 @@ type figures struct {
 	Losses  int
 	Largest float64 `json:"largest_difference"`
 	Run     string
-	// a plan and what became of it
+	// memory, planned and measured
 	Planned int64 `json:"card_planned_bytes"`
 	Used    int64 `json:"card_used_bytes"`
 	// making kernels ready

@@ -5,6 +5,7 @@ package dynlibtest
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -42,6 +43,25 @@ func Compile(path, source string, definitions ...string) error {
 		return fmt.Errorf("%s: %w\n%s", cc, err, out)
 	}
 	return nil
+}
+
+// CompareWithHeader compiles a source file with HEADER defined as each copy of NVIDIA's header of that name, such as
+// "cuda.h", in SNUG_CUDA_HEADERS (docs/gpu.md). Without one the test is skipped.
+func CompareWithHeader(t *testing.T, source, header string) {
+	t.Helper()
+	compared := 0
+	for _, path := range filepath.SplitList(os.Getenv("SNUG_CUDA_HEADERS")) {
+		if filepath.Base(path) != header {
+			continue
+		}
+		compared++
+		if err := Compile(os.DevNull, source, `HEADER="`+path+`"`); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if compared == 0 {
+		t.Skipf("SNUG_CUDA_HEADERS names no %s", header)
+	}
 }
 
 func compiler() (path string, err error) {

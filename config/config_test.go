@@ -263,7 +263,7 @@ func TestManyErrorsAreCut(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "small", "", "--training.warmup_steps=500")
-	if len(c.Warnings) != 1 || c.Warnings[0].String() != "--training.warmup_steps: warm-up takes 50 % of the 1000 updates (training.max_steps); 1 to 10 % is usual" {
+	if len(c.Warnings) != 1 || c.Warnings[0].String() != "--training.warmup_steps: warm-up takes 50 % of the 1,000 updates (training.max_steps); 1 to 10 % is usual" {
 		t.Errorf("warnings: %v", c.Warnings)
 	}
 	if c := mustLoad(t, "small", "", "--training.warmup_steps=200"); len(c.Warnings) != 0 {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
@@ -88,7 +89,7 @@ func count(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return thousands(n)
+	return size.Thousands(n)
 }
 
 func known(v float64) string {

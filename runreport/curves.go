@@ -81,7 +81,7 @@ func (x *Run) panel(all []monitor.Series, panel string, seconds float64, source 
 	}
 	caption := panelTitle(panel)
 	if points > 2*curveWidth+2 {
-		caption += ", the lowest and the highest of " + thousands(int64(points)) + " points"
+		caption += ", the lowest and the highest of " + size.Thousands(int64(points)) + " points"
 	}
 	return []report.Figure{{Caption: caption, Drawing: chart, Source: source}}
 }

@@ -137,9 +137,9 @@ func (x *Run) about() report.Section {
 	add("held out", i.Settings["data.validation"])
 	switch {
 	case i.Parameters > 0 && i.Trained == 0: // an earlier version did not record it
-		add("parameters", thousands(i.Parameters))
+		add("parameters", size.Thousands(i.Parameters))
 	case i.Parameters > 0:
-		add("parameters", fmt.Sprintf("%s, %s of them trained", thousands(i.Parameters), thousands(i.Trained)))
+		add("parameters", fmt.Sprintf("%s, %s of them trained", size.Thousands(i.Parameters), size.Thousands(i.Trained)))
 	}
 	add("device", i.Device)
 	add("kernels", i.Arithmetic)
@@ -148,7 +148,7 @@ func (x *Run) about() report.Section {
 	}
 	add("precision", join(string(i.Precision), i.Reason))
 	if i.BatchSize > 0 {
-		add("an update", fmt.Sprintf("%d × %d rows, %s %s", i.BatchSize, max(1, i.Accumulation), thousands(i.UnitsPer), i.Unit))
+		add("an update", fmt.Sprintf("%d × %d rows, %s %s", i.BatchSize, max(1, i.Accumulation), size.Thousands(i.UnitsPer), i.Unit))
 	}
 	add("updates", fmt.Sprintf("%d of %d", x.Update, x.Updates))
 	if i.From > 0 {
@@ -278,14 +278,14 @@ func (x *Run) memory() report.Section {
 		bytes int64
 	}{{"planned", m.Planned}, {"of it the arena", m.Arena}, {"a plan may use", m.Capacity}, {"peak", m.Peak}, {"limit", m.Limit}} {
 		if row.bytes > 0 {
-			t.Rows = append(t.Rows, []string{row.name, size.Bytes(row.bytes).String(), thousands(row.bytes)})
+			t.Rows = append(t.Rows, []string{row.name, size.Bytes(row.bytes).String(), size.Thousands(row.bytes)})
 		}
 	}
 	s.Tables = append(s.Tables, t)
 	if parts := x.Info.Plan.Components; len(parts) > 0 {
 		c := report.Table{Caption: "The plan.", Source: monitor.InfoFile, Header: []string{"part", "size", "bytes"}}
 		for _, part := range parts {
-			c.Rows = append(c.Rows, []string{part.Name, size.Bytes(part.Bytes).String(), thousands(part.Bytes)})
+			c.Rows = append(c.Rows, []string{part.Name, size.Bytes(part.Bytes).String(), size.Thousands(part.Bytes)})
 		}
 		s.Tables = append(s.Tables, c)
 	}

@@ -88,8 +88,8 @@ func TestOneRun(t *testing.T) {
 	md := text(t, r, Markdown)
 	for _, want := range []string{
 		"no end is recorded after 30 of 40 updates. Best eval loss 3 at update 20, unigram 5.5.",
-		"| parameters | 1 234 567, 1 234 567 of them trained |", "| training.learning\\_rate | 0.003 | 0.001 |",
-		"| eval loss (monitored) | 3 | 4 |", "| unigram | 5.5 | \\-2.5 |", "| computing | 21.0 | 70.0 % |", "| peak | 2.96 MiB | 3 100 000 |",
+		"| parameters | 1,234,567, 1,234,567 of them trained |", "| training.learning\\_rate | 0.003 | 0.001 |",
+		"| eval loss (monitored) | 3 | 4 |", "| unigram | 5.5 | \\-2.5 |", "| computing | 21.0 | 70.0 % |", "| peak | 2.96 MiB | 3,100,000 |",
 		"| seconds | 0.5 | 0.8 |", "disk is &lt;slow&gt; \\| \\*very\\*", "(from samples.jsonl)", "(from metrics.jsonl)", "(from log.jsonl)", "(from run.json)",
 		"| loss | loss over update (from metrics.jsonl) | 30 | 6 | 0.2 | 0.2 | 6 |",
 	} {

@@ -145,5 +145,5 @@ func (h *Hopeless) Error() string {
 		has = h.Target.capacityText()
 	}
 	return fmt.Sprintf("does not fit: at least %s are needed for the %s parameters and a micro-batch of %d, %s: lower %s, by which alone %s are taken",
-		size.Bytes(h.Least), count(h.Parameters), h.Settings.MicroBatch, has, h.Lower, size.Bytes(h.Largest))
+		size.Bytes(h.Least), size.Thousands(h.Parameters), h.Settings.MicroBatch, has, h.Lower, size.Bytes(h.Largest))
 }

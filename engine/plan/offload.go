@@ -101,8 +101,8 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 	}
 	h := &MainMemory{Capacity: r.Target.HostMemory, has: r.Target.hostText()}
 	for _, c := range []Component{
-		{Name: "optimizer states", Bytes: l.Host.Bytes - l.Activations, Note: "page-locked; exact: " + count(l.Host.Bytes-l.Activations) + " bytes"},
-		{Name: "activations", Bytes: l.Activations, Note: "page-locked; exact: " + count(l.Activations) + " bytes"},
+		{Name: "optimizer states", Bytes: l.Host.Bytes - l.Activations, Note: "page-locked; exact: " + size.Thousands(l.Host.Bytes-l.Activations) + " bytes"},
+		{Name: "activations", Bytes: l.Activations, Note: "page-locked; exact: " + size.Thousands(l.Activations) + " bytes"},
 		{Name: "inputs and outputs", Bytes: l.Inputs.Bytes + l.Outputs.Bytes, Note: "page-locked copies of the card's"},
 		{Name: "checkpoint staging", Bytes: r.Run.Staging},
 		{Name: "gradient exchange", Bytes: r.Run.Exchange},

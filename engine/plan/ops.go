@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // OpRow is the predicted time of an operation of a program in an update.
@@ -62,7 +63,7 @@ func FormatOps(list []OpRow) string {
 		if r.Counted == 0 {
 			limit += " (not counted)"
 		}
-		rows = append(rows, []string{r.Op, count(int64(r.Runs)), seconds(r.Roofline), seconds(r.Total), share(r.Tensor, r.Total), share(r.Power, r.Total),
+		rows = append(rows, []string{r.Op, size.Thousands(int64(r.Runs)), seconds(r.Roofline), seconds(r.Total), share(r.Tensor, r.Total), share(r.Power, r.Total),
 			share(max(r.FP32, r.Integer, r.XU, r.Issue), r.Total), share(max(r.Shared, r.L2), r.Total), share(r.Memory, r.Total), share(r.Launch, r.Total), limit})
 	}
 	for _, r := range list {

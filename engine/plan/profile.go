@@ -9,6 +9,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Profile compares the time model with the runs that its observer watches.
@@ -138,7 +139,7 @@ func (p *Profile) Table(s Speed) string {
 		if r.Bytes > 0 {
 			at[1] = ByteRate(r.Bytes / r.Measured)
 		}
-		rows = append(rows, []string{r.Op, count(int64(r.Runs)), seconds(r.Predicted), seconds(r.Measured),
+		rows = append(rows, []string{r.Op, size.Thousands(r.Runs), seconds(r.Predicted), seconds(r.Measured),
 			fmt.Sprintf("%.2f", r.Measured/r.Predicted), at[0], at[1]})
 	}
 	for _, r := range p.Rows(s) {

@@ -60,7 +60,7 @@ func (e *DoesNotFit) Error() string {
 		fmt.Fprintf(&s, "; the smallest memory these settings can be brought down to is %s", size.Bytes(last.Total))
 		if n := max(1, r.Parameters); e.Static > r.room() {
 			fmt.Fprintf(&s, ": weights, gradients and moments alone take %s, %.1f bytes for each of %s parameters, and %s has room for %s at most",
-				size.Bytes(e.Static), float64(e.Static)/float64(n), count(r.Parameters), r.Target.Name, count(int64(max(0, float64(r.room())/float64(e.Static)*float64(n)))))
+				size.Bytes(e.Static), float64(e.Static)/float64(n), size.Thousands(r.Parameters), r.Target.Name, size.Thousands(int64(max(0, float64(r.room())/float64(e.Static)*float64(n)))))
 		}
 		if e.CardAtLeast != "" {
 			fmt.Fprintf(&s, "; the smallest card that holds that is %s", e.CardAtLeast)

@@ -13,12 +13,12 @@ import (
 func (r *Report) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: %v\n", r.Target.Name, r.Run.Settings)
-	fmt.Fprintf(&s, "%s parameters", count(r.Parameters))
+	fmt.Fprintf(&s, "%s parameters", size.Thousands(r.Parameters))
 	if r.Trained != r.Parameters {
-		fmt.Fprintf(&s, ", %s of them trained", count(r.Trained))
+		fmt.Fprintf(&s, ", %s of them trained", size.Thousands(r.Trained))
 	}
 	if r.Run.Tokens > 0 {
-		fmt.Fprintf(&s, "; %s tokens an update", count(r.Run.Tokens*int64(max(1, r.Run.Settings.Accumulation))))
+		fmt.Fprintf(&s, "; %s tokens an update", size.Thousands(r.Run.Tokens*int64(max(1, r.Run.Settings.Accumulation))))
 	}
 	s.WriteString("\n")
 	if n := len(r.Untrained); n > 0 {
@@ -49,7 +49,7 @@ func (r *Report) memory(s *strings.Builder) {
 	for _, c := range r.Components {
 		if !c.Arena && !outside {
 			outside = true
-			rows = append(rows, []string{"arena", size.Bytes(r.Arena).String(), fmt.Sprintf("exact: %s bytes", count(r.Arena))})
+			rows = append(rows, []string{"arena", size.Bytes(r.Arena).String(), fmt.Sprintf("exact: %s bytes", size.Thousands(r.Arena))})
 		}
 		note := c.Note
 		if c.Estimate {

@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // FLOPRate prints FLOP/s in decimal units.
@@ -61,15 +63,6 @@ func between(show func(float64) string, from, to float64) string {
 func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
 // rounded prints the nearest integer with thousands separators.
-func rounded(x float64) string { return count(int64(x + .5)) }
-
-// count prints an integer with thousands separators.
-func count(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func rounded(x float64) string { return size.Thousands(int64(x + .5)) }
 
 func join(s []string) string { return strings.Join(s, ", ") }

@@ -21,8 +21,17 @@ func Count(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
+// Thousands prints an integer with separators: 1,234,567.
+func Thousands[T ~int | ~int32 | ~int64 | ~uint64](n T) string {
+	s := fmt.Sprintf("%d", n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
 // Of prints a count with its noun, which is passed in the singular: 1 thread, 2 threads,
-// 3 batches.
+// 3 batches, 4,000 rows.
 func Of[T ~int | ~int32 | ~int64 | ~uint64](n T, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -36,5 +45,5 @@ func Of[T ~int | ~int32 | ~int64 | ~uint64](n T, one string) string {
 	if root, ok := strings.CutSuffix(one, "y"); ok && !strings.ContainsAny(root[len(root)-1:], "aeiou") {
 		many = root + "ies"
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return Thousands(n) + " " + many
 }

@@ -41,6 +41,14 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+func TestThousands(t *testing.T) {
+	for n, want := range map[int64]string{1_414_455_296: "1,414,455,296", -1234: "-1,234", -123: "-123", 999: "999", 1000: "1,000", 0: "0"} {
+		if got := size.Thousands(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestOf(t *testing.T) {
 	for _, c := range []struct {
 		n         int
@@ -49,6 +57,7 @@ func TestOf(t *testing.T) {
 		{0, "thread", "0 threads"}, {1, "thread", "1 thread"}, {2, "thread", "2 threads"}, {1, "process", "1 process"},
 		{8, "process", "8 processes"}, {3, "micro-batch", "3 micro-batches"}, {2, "retry", "2 retries"}, {2, "day", "2 days"},
 		{1, "field of the state", "1 field of the state"}, {-1, "row", "-1 rows"},
+		{4000, "row", "4,000 rows"},
 	} {
 		if got := size.Of(c.n, c.one); got != c.want {
 			t.Errorf("%d of %s: %q, want %q", c.n, c.one, got, c.want)

@@ -43,28 +43,12 @@ var calls = map[string]func(*program, *question) (reply, error){
 	"cuDevicePrimaryCtxRelease":  (*program).release,
 	"cuCtxSetCurrent":            alone[*primary],
 
-	"cuMemGetInfo": func(p *program, q *question) (reply, error) {
-		c, err := find[*primary](p, q.Context)
-		if err != nil {
-			return reply{}, err
-		}
+	"cuMemGetInfo": inContext(func(c *primary, _ *question) (reply, error) {
 		available, total, err := c.Memory()
 		return reply{value: [2]uint64{uint64(available), uint64(total)}}, err
-	},
-	"cuMemAlloc": func(p *program, q *question) (reply, error) {
-		c, err := find[*primary](p, q.Context)
-		if err != nil {
-			return reply{}, err
-		}
-		return number(c.Alloc(int64(q.Arg[0])))
-	},
-	"cuMemFree": func(p *program, q *question) (reply, error) {
-		c, err := find[*primary](p, q.Context)
-		if err != nil {
-			return reply{}, err
-		}
-		return reply{}, c.Free(driver.Ptr(q.Arg[0]))
-	},
+	}),
+	"cuMemAlloc":     inContext(func(c *primary, q *question) (reply, error) { return number(c.Alloc(int64(q.Arg[0]))) }),
+	"cuMemFree":      inContext(func(c *primary, q *question) (reply, error) { return reply{}, c.Free(driver.Ptr(q.Arg[0])) }),
 	"cuMemHostAlloc": (*program).lockHost,
 	"cuMemFreeHost":  (*program).unlockHost,
 	"cuMemcpyHtoDAsync": inStream(4, func(p *program, s driver.Stream, q *question) error {
@@ -244,6 +228,17 @@ func alone[T any](p *program, q *question) (reply, error) {
 		return reply{}, err
 	}
 	return reply{}, p.fails(q)
+}
+
+// inContext calls f with the current context.
+func inContext(f func(*primary, *question) (reply, error)) func(*program, *question) (reply, error) {
+	return func(p *program, q *question) (reply, error) {
+		c, err := find[*primary](p, q.Context)
+		if err != nil {
+			return reply{}, err
+		}
+		return f(c, q)
+	}
 }
 
 // making makes an object in the current context.

@@ -139,7 +139,7 @@ var helps = map[Code]string{
 	NewerDriver:       "update the driver",
 	NotLicensed:       "`nvidia-smi -q | grep -i license` says more; ask who runs the machine",
 	JITDisabled:       "unset CUDA_DISABLE_PTX_JIT",
-	Contained:         "start again from the newest checkpoint; if it comes back, the card is faulty",
+	Contained:         "continue from the newest checkpoint (`snug train --resume`); if it comes back, the card is faulty",
 	OperatingSystem:   "`dmesg` may say why; in a container or a sandbox, see that it may use /dev/nvidia*",
 	ContextDestroyed:  "`dmesg | grep -i xid` may say why: the card may have been reset",
 	HardwareStack:     fault,

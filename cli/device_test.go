@@ -181,3 +181,30 @@ func TestVerbsOnACard(t *testing.T) {
 		})
 	}
 }
+
+// TestFewWaits: in an update the host waits for the card twice, for the losses and for the loss scale, which it copies from
+// states, and once for each micro-batch before it fills the buffer of the next one: however many results it reads and
+// inputs it writes.
+func TestFewWaits(t *testing.T) {
+	dir := t.TempDir()
+	if err := tiny(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	const micro = 2 // of tiny.yaml
+	waits := func(updates int) map[string]int {
+		n := map[string]int{}
+		use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: func(call string) driver.Code {
+			n[call]++
+			return 0
+		}})
+		done(t, "train", "--config", "tiny.yaml", "--out", strconv.Itoa(updates), "--hardware.device", "cuda", "--training.max_steps", strconv.Itoa(updates), "--training.eval_steps", "0", "--training.save_steps", "0")
+		return n
+	}
+	few, more := waits(4), waits(8)
+	for call, want := range map[string]int{"cuStreamSynchronize": 2, "cuEventSynchronize": micro} {
+		if n := more[call] - few[call]; n != 4*want {
+			t.Errorf("%s: %d calls in 4 updates, want %d", call, n, 4*want)
+		}
+	}
+}

@@ -49,6 +49,8 @@ type image struct {
 	beside atomic.Bool
 	// queued are the functions run since the last Sync.
 	queued []string
+	// free says that the host knows that no run reads a slot anymore.
+	free [engine.Slots]atomic.Bool
 	// unread is set if the host could not wait for the runs that read a slot, and may have changed it while
 	// they did; or if Guard has failed.
 	unread atomic.Pointer[error]
@@ -370,6 +372,7 @@ func (x *image) run(fn *function, slot int, w *engine.Watch, ended chan<- *segme
 	if err := x.unread.Load(); err != nil {
 		return *err
 	}
+	x.free[slot].Store(false)
 	if err := x.copies.Wait(x.done[slot]); err != nil {
 		return err
 	}
@@ -455,11 +458,19 @@ func (x *image) observed(fn *function, slot int) error {
 	return x.results(fn)
 }
 
-// Sync implements [engine.Image].
+// Sync implements [engine.Image]. Each output of an update that the host reads asks for it, but only the first waits.
 func (x *image) Sync() error {
 	if err := x.unread.Load(); err != nil {
 		return x.during(*err)
 	}
+	if len(x.queued) == 0 {
+		return nil
+	}
+	return x.wait()
+}
+
+// wait waits for everything that computes, which may be more than runs.
+func (x *image) wait() error {
 	if err := x.compute.Sync(); err != nil {
 		return x.during(err)
 	}
@@ -469,8 +480,13 @@ func (x *image) Sync() error {
 
 // Input implements [engine.Image]. Its errors are reported by the next Run or Sync.
 func (x *image) Input(slot int) []byte {
+	if x.free[slot].Load() {
+		return x.inputs[slot]
+	}
 	if err := x.done[slot].Sync(); err != nil {
 		x.unread.Store(&err)
+	} else {
+		x.free[slot].Store(true)
 	}
 	return x.inputs[slot]
 }
@@ -511,7 +527,7 @@ func (x *image) download(dst []byte, offset int64) error {
 		if err := x.compute.CopyOut(part, x.memory+driver.Ptr(offset)); err != nil {
 			return err
 		}
-		if err := x.Sync(); err != nil {
+		if err := x.wait(); err != nil {
 			return err
 		}
 		n := copy(dst, part)
@@ -527,7 +543,7 @@ func (x *image) upload(to driver.Ptr, src []byte) error {
 		if err := x.compute.CopyIn(to, x.staging[:n]); err != nil {
 			return err
 		}
-		if err := x.Sync(); err != nil {
+		if err := x.wait(); err != nil {
 			return err
 		}
 		src, to = src[n:], to+driver.Ptr(n)

@@ -127,7 +127,7 @@ func (r *room) open(u engine.RoomUse) (err error) {
 	if err := r.x.compute.Clear(r.memory, size); err != nil { // gaps between pieces too, as they are added up
 		return err
 	}
-	if err := errors.Join(r.x.upload(tables, all.bytes), r.x.Sync()); err != nil {
+	if err := errors.Join(r.x.upload(tables, all.bytes), r.x.wait()); err != nil {
 		return err
 	}
 	return r.assemble()

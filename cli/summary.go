@@ -27,7 +27,7 @@ func (a *app) printSummary(r session.Finished) {
 	case s.Warning != nil:
 		state = "done, but WHAT WAS LEARNED IS LOST"
 	}
-	p("\n%s: %d of %s, %s %s in %s\n", state, s.Updates, size.Of(s.UpdatesPlanned, "update"), size.Count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
+	p("\n%s: %s of %s, %s %s in %s\n", state, size.Thousands(s.Updates), size.Of(s.UpdatesPlanned, "update"), size.Count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
 	if v, ok := s.Metrics[r.Monitor.Name]; ok {
 		p("  %-17s %.4f   (held out)\n", r.Monitor.Name, float64(v))

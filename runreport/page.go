@@ -43,7 +43,7 @@ func (x *Run) lead() string {
 	if x.Info.Preset != "" {
 		what += ", preset " + x.Info.Preset
 	}
-	fmt.Fprintf(&b, "%s: %s after %d of %s.", what, x.state(), x.Update, size.Of(x.Updates, "update"))
+	fmt.Fprintf(&b, "%s: %s after %s of %s.", what, x.state(), size.Thousands(x.Update), size.Of(x.Updates, "update"))
 	if e := x.best(); e != nil {
 		name := x.Info.Monitored
 		fmt.Fprintf(&b, " Best %s %s at update %d", label(name), figure(e.Metrics[name]), e.Update)

@@ -17,6 +17,7 @@ func minimize(x []float64, f func(x, gradient []float64) float64) {
 		rho  float64
 	}
 	var memory []pair
+	var spare pair // its vectors are those of the next pair, as garbage would be larger than all the rest
 	value := f(x, g)
 	for range rounds {
 		// p is minus the estimated inverse Hessian times g.
@@ -58,13 +59,17 @@ func minimize(x []float64, f func(x, gradient []float64) float64) {
 				return
 			}
 		}
-		s, y := make([]float64, n), make([]float64, n)
+		if spare.s == nil {
+			spare.s, spare.y = make([]float64, n), make([]float64, n)
+		}
+		s, y := spare.s, spare.y
 		for i := range s {
 			s[i], y[i] = next[i]-x[i], gNext[i]-g[i]
 		}
 		if sy := dot(s, y); sy > 0 {
-			memory = append(memory, pair{s, y, 1 / sy})
+			memory, spare = append(memory, pair{s, y, 1 / sy}), pair{}
 			if len(memory) > pairs {
+				spare = memory[0]
 				memory = slices.Delete(memory, 0, 1)
 			}
 		}

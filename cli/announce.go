@@ -110,7 +110,11 @@ func span(least, most float64) string {
 		}
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
-	from, to := words(least), words(most)
+	return fromTo(words(least), words(most))
+}
+
+// fromTo formats a range, or one figure if both ends read the same.
+func fromTo(from, to string) string {
 	if from == to {
 		return from
 	}
@@ -120,11 +124,7 @@ func span(least, most float64) string {
 // predicted formats the speed of a plan in units per second, as a range on a card.
 func predicted(t plan.Timing) string {
 	best, least := t.Rate()
-	from, to := size.Count(least), size.Count(best)
-	if from == to {
-		return from
-	}
-	return from + " to " + to
+	return fromTo(size.Count(least), size.Count(best))
 }
 
 // sparkline draws values, on a scale from 0 to the largest, as one line of blocks.

@@ -460,10 +460,7 @@ func (x *image) observed(fn *function, slot int) error {
 
 // Sync implements [engine.Image]. Each output of an update that the host reads asks for it, but only the first waits.
 func (x *image) Sync() error {
-	if err := x.unread.Load(); err != nil {
-		return x.during(*err)
-	}
-	if len(x.queued) == 0 {
+	if len(x.queued) == 0 && x.unread.Load() == nil {
 		return nil
 	}
 	return x.wait()
@@ -471,6 +468,9 @@ func (x *image) Sync() error {
 
 // wait waits for everything that computes, which may be more than runs.
 func (x *image) wait() error {
+	if err := x.unread.Load(); err != nil {
+		return x.during(*err)
+	}
 	if err := x.compute.Sync(); err != nil {
 		return x.during(err)
 	}

@@ -151,7 +151,6 @@ func TestEverythingIsStagedHere(t *testing.T) {
 		"session/summary.go":                     "a switch of the kernel, no file",
 		"tools/quality/main.go":                  "a tool of development, which can be asked to keep its folder",
 		"tools/samebits/main.go":                 "likewise",
-		"tools/fakecard/main.go":                 "likewise",
 		"tools/ptxas/main.go":                    "likewise",
 		"tools/ptxas/assemble.go":                "likewise",
 		"tools/nvrtc/main.go":                    "likewise",

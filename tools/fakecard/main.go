@@ -20,6 +20,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu/libcuda"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/tool"
 )
 
@@ -37,7 +38,13 @@ func main() {
 }
 
 func (o *options) run(context.Context) (err error) {
-	folder, err := os.MkdirTemp("", "fakecard-")
+	if o.Command[0] == "--" {
+		o.Command = o.Command[1:]
+	}
+	if len(o.Command) == 0 {
+		return errors.New("a command is missing after --")
+	}
+	folder, err := durable.Scratch("fakecard")
 	if err != nil {
 		return err
 	}
@@ -47,9 +54,6 @@ func (o *options) run(context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if o.Command[0] == "--" {
-		o.Command = o.Command[1:]
-	}
 	c := exec.Command(o.Command[0], o.Command[1:]...)
 	c.Stdin, c.Stdout, c.Stderr, c.Env = os.Stdin, os.Stdout, os.Stderr, os.Environ()
 	for name, value := range m.Environment() {

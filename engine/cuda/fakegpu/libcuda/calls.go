@@ -43,14 +43,14 @@ var calls = map[string]func(*program, *question) (reply, error){
 	"cuDevicePrimaryCtxRelease":  (*program).release,
 	"cuCtxSetCurrent":            alone[*primary],
 
-	"cuMemGetInfo": inContext(func(c *primary, _ *question) (reply, error) {
+	"cuMemGetInfo": inContext(func(_ *program, c *primary, _ *question) (reply, error) {
 		available, total, err := c.Memory()
 		return reply{value: [2]uint64{uint64(available), uint64(total)}}, err
 	}),
-	"cuMemAlloc":     inContext(func(c *primary, q *question) (reply, error) { return number(c.Alloc(int64(q.Arg[0]))) }),
-	"cuMemFree":      inContext(func(c *primary, q *question) (reply, error) { return reply{}, c.Free(driver.Ptr(q.Arg[0])) }),
+	"cuMemAlloc":     inContext(func(_ *program, c *primary, q *question) (reply, error) { return number(c.Alloc(int64(q.Arg[0]))) }),
+	"cuMemFree":      inContext(func(_ *program, c *primary, q *question) (reply, error) { return reply{}, c.Free(driver.Ptr(q.Arg[0])) }),
 	"cuMemHostAlloc": (*program).lockHost,
-	"cuMemFreeHost":  (*program).unlockHost,
+	"cuMemFreeHost":  inContext((*program).unlockHost),
 	"cuMemcpyHtoDAsync": inStream(4, func(p *program, s driver.Stream, q *question) error {
 		b, err := p.host(q)
 		if err != nil {
@@ -107,23 +107,11 @@ var calls = map[string]func(*program, *question) (reply, error){
 		}
 		return err
 	}),
-	"cuStreamWaitEvent": inStream(0, func(p *program, s driver.Stream, q *question) error {
-		e, err := find[driver.Event](p, q.Arg[1])
-		if err != nil {
-			return err
-		}
-		return s.Wait(e)
-	}),
+	"cuStreamWaitEvent":  inStreamWith(0, 1, driver.Stream.Wait),
 	"cuEventCreate":      making(func(c *primary, q *question) (driver.Event, error) { return c.NewEvent(q.Arg[0] != 0) }),
 	"cuEventDestroy":     freeing(driver.Event.Close),
 	"cuEventSynchronize": on(driver.Event.Sync),
-	"cuEventRecord": inStream(1, func(p *program, s driver.Stream, q *question) error {
-		e, err := find[driver.Event](p, q.Arg[0])
-		if err != nil {
-			return err
-		}
-		return s.Record(e)
-	}),
+	"cuEventRecord":      inStreamWith(1, 0, driver.Stream.Record),
 	"cuEventElapsedTime": func(p *program, q *question) (reply, error) {
 		from, err := find[driver.Event](p, q.Arg[0])
 		if err != nil {
@@ -160,21 +148,9 @@ var calls = map[string]func(*program, *question) (reply, error){
 		}
 		return number(p.add(g.Graph), nil)
 	},
-	"cuGraphDestroy": freeing(func(g template) error { return g.Destroy() }),
-	"cuGraphUpload": inStream(1, func(p *program, s driver.Stream, q *question) error {
-		g, err := find[*fakegpu.Graph](p, q.Arg[0])
-		if err != nil {
-			return err
-		}
-		return s.Upload(g)
-	}),
-	"cuGraphLaunch": inStream(1, func(p *program, s driver.Stream, q *question) error {
-		g, err := find[*fakegpu.Graph](p, q.Arg[0])
-		if err != nil {
-			return err
-		}
-		return s.Replay(g)
-	}),
+	"cuGraphDestroy":     freeing(func(g template) error { return g.Destroy() }),
+	"cuGraphUpload":      inStreamWith(1, 0, func(s driver.Stream, g *fakegpu.Graph) error { return s.Upload(g) }),
+	"cuGraphLaunch":      inStreamWith(1, 0, func(s driver.Stream, g *fakegpu.Graph) error { return s.Replay(g) }),
 	"cuGraphExecDestroy": freeing((*fakegpu.Graph).Close),
 }
 
@@ -231,29 +207,25 @@ func alone[T any](p *program, q *question) (reply, error) {
 }
 
 // inContext calls f with the current context.
-func inContext(f func(*primary, *question) (reply, error)) func(*program, *question) (reply, error) {
+func inContext(f func(*program, *primary, *question) (reply, error)) func(*program, *question) (reply, error) {
 	return func(p *program, q *question) (reply, error) {
 		c, err := find[*primary](p, q.Context)
 		if err != nil {
 			return reply{}, err
 		}
-		return f(c, q)
+		return f(p, c, q)
 	}
 }
 
 // making makes an object in the current context.
 func making[T any](f func(*primary, *question) (T, error)) func(*program, *question) (reply, error) {
-	return func(p *program, q *question) (reply, error) {
-		c, err := find[*primary](p, q.Context)
-		if err != nil {
-			return reply{}, err
-		}
+	return inContext(func(p *program, c *primary, q *question) (reply, error) {
 		o, err := f(c, q)
 		if err != nil {
 			return reply{}, err
 		}
 		return number(p.add(o), nil)
-	}
+	})
 }
 
 // inStream calls f with the stream passed as argument n.
@@ -265,6 +237,17 @@ func inStream(n int, f func(*program, driver.Stream, *question) error) func(*pro
 		}
 		return reply{}, f(p, s, q)
 	}
+}
+
+// inStreamWith calls f with the stream passed as argument n and the object passed as argument m.
+func inStreamWith[T any](n, m int, f func(driver.Stream, T) error) func(*program, *question) (reply, error) {
+	return inStream(n, func(p *program, s driver.Stream, q *question) error {
+		o, err := find[T](p, q.Arg[m])
+		if err != nil {
+			return err
+		}
+		return f(s, o)
+	})
 }
 
 // ofCard calls f with the card passed as the first argument.
@@ -369,12 +352,8 @@ func (p *program) lockHost(q *question) (reply, error) {
 	return number(p.add(host(b)), nil)
 }
 
-func (p *program) unlockHost(q *question) (reply, error) {
+func (p *program) unlockHost(c *primary, q *question) (reply, error) {
 	b, err := find[host](p, q.Arg[0])
-	if err != nil {
-		return reply{}, err
-	}
-	c, err := find[*primary](p, q.Context)
 	if err != nil {
 		return reply{}, err
 	}

@@ -34,6 +34,9 @@ type Machine struct {
 	running  map[*net.UnixConn]bool
 }
 
+// longestSocket is the most bytes that the path of a socket may have (unix(7)).
+const longestSocket = 107
+
 // Start builds the library in a folder and answers the programs that load it, each with a driver of its own. Definitions
 // are those of libcuda.c. The error is [dynlibtest.ErrNoCompiler] if there is no C compiler.
 func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) (*Machine, error) {
@@ -44,8 +47,12 @@ func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) 
 	if err := dynlibtest.Compile(filepath.Join(folder, "libcuda.so.1"), from, definitions...); err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(folder, "card"), Net: "unix"})
+	socket := filepath.Join(folder, "card")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
+		if len(socket) > longestSocket {
+			err = fmt.Errorf("%w: its path has %d bytes, of which a socket takes %d: choose a shorter folder (TMPDIR)", err, len(socket), longestSocket)
+		}
 		return nil, err
 	}
 	m := &Machine{folder: folder, listener: l, driver: driver, running: map[*net.UnixConn]bool{}}

@@ -341,12 +341,7 @@ func TestProblems(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	for name, value := range m.Environment() {
-		t.Setenv(name, value)
-		if err := dynlib.Setenv(name, value); err != nil {
-			t.Fatal(err)
-		}
-	}
+	m.Announce(t)
 	d, err := driver.Open(nil)
 	if err != nil {
 		t.Fatal(err)

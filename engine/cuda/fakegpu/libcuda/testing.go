@@ -27,11 +27,17 @@ func Install(t *testing.T, d func() *fakegpu.Driver, definitions ...string) bool
 			t.Error(err)
 		}
 	})
+	m.Announce(t)
+	return true
+}
+
+// Announce makes the test's own process, and those that it starts, find the machine.
+func (m *Machine) Announce(t *testing.T) {
+	t.Helper()
 	for name, value := range m.Environment() {
 		t.Setenv(name, value)
 		if err := dynlib.Setenv(name, value); err != nil { // Go's environment is not the library's
 			t.Fatal(err)
 		}
 	}
-	return true
 }

@@ -281,7 +281,7 @@ schedule() {
   for s in "${WORKS[@]:1}"; do
     for n in 1 2; do echo "$s.snug.$n 15 60" && echo "$s.torch.$n 40 170"; done
   done
-  echo "products 20 60"
+  echo "products 30 120"
   echo "compiled 30 120"
   echo "larger 20 60"
   echo "kernels.own 15 60"

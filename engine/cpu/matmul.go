@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"cmp"
-	"slices"
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
@@ -128,49 +127,19 @@ func operandsOfBody(n *graph.Node) []*graph.Value {
 // elements to the matmul's result, register 0, which nothing else reads: the matmul
 // kernels do that themselves. in are the body's operands.
 func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []*graph.Value, *graph.Value) {
-	if len(body.Instrs) == 0 {
+	if len(body.Instrs) == 0 || body.Instrs[0].DType != graph.F32 {
 		return body, in, nil
 	}
-	first, sum := body.Instrs[0], body.Inputs
-	add, ok := first.Op.(graph.Elementwise)
-	if !ok || add.Fn != graph.FnAdd || first.DType != graph.F32 || !slices.Contains(first.Arg, 0) {
+	q, ok := body.Addend(0, 0)
+	if !ok || in[q].DType() != graph.F32 || in[q].Shape().Last() != cols || int(in[q].Shape().Elems()) != cols {
 		return body, in, nil
 	}
-	q := max(first.Arg[0], first.Arg[1])
-	if q == 0 || q >= sum || in[q].DType() != graph.F32 || in[q].Shape().Last() != cols || int(in[q].Shape().Elems()) != cols {
-		return body, in, nil
+	rest, inputs := body.After(1, body.Inputs)
+	left := in[:1:1]
+	for _, i := range inputs {
+		left = append(left, in[i])
 	}
-	gone := func(r int) bool { return r == 0 || r == q }
-	// The sum becomes register 0; registers after the bias move up.
-	move := func(r int) int {
-		switch {
-		case r == sum:
-			return 0
-		case r > sum:
-			return r - 2
-		case r > q:
-			return r - 1
-		}
-		return r
-	}
-	rest := &graph.Body{Inputs: body.Inputs - 1}
-	for _, st := range body.Instrs[1:] {
-		if slices.ContainsFunc(st.Arg, gone) {
-			return body, in, nil
-		}
-		args := make([]int, len(st.Arg))
-		for i, r := range st.Arg {
-			args[i] = move(r)
-		}
-		rest.Instrs = append(rest.Instrs, graph.Instr{Op: st.Op, Arg: args, DType: st.DType})
-	}
-	for _, r := range body.Results {
-		if gone(r) {
-			return body, in, nil
-		}
-		rest.Results = append(rest.Results, move(r))
-	}
-	return rest, slices.Delete(slices.Clone(in), q, q+1), in[q]
+	return rest, left, in[q]
 }
 
 func alignUp(n, to int) int { return (n + to - 1) / to * to }

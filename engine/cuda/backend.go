@@ -74,7 +74,7 @@ func (b *Backend) Workspace(p *engine.Program) (int64, error) {
 
 // Load implements [engine.Backend].
 func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
-	c, err := compile(p, b.target, b.ctx.Card().SMs)
+	c, err := compile(p, b.target, b.ctx.Card().SMs, b.library != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func closing(err error, x *image) error {
 // PTX is the text that a program is assembled from on a card with a compute capability and a number of
 // multiprocessors: one module of the kernels that the program launches.
 func PTX(p *engine.Program, capability, sms int) (string, error) {
-	c, err := compile(p, kernels.Target(capability), sms)
+	c, err := compile(p, kernels.Target(capability), sms, false)
 	if err != nil {
 		return "", err
 	}

@@ -20,7 +20,7 @@ type CodeTime struct {
 
 // TimeCode makes a program's kernels ready and then unloads them.
 func (b *Backend) TimeCode(p *engine.Program) (t CodeTime, err error) {
-	c, err := compile(p, b.target, b.ctx.Card().SMs)
+	c, err := compile(p, b.target, b.ctx.Card().SMs, false)
 	if err != nil {
 		return t, err
 	}

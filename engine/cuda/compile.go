@@ -17,6 +17,8 @@ type code struct {
 	sms    int // multiprocessors, by which work is divided
 	// sizesOnly means that nothing will be run: no kernel text is generated.
 	sizesOnly bool
+	// library means that cuBLASLt may compute products.
+	library   bool
 	funcs     map[string][]launch
 	generated map[string]generated // kernels made for this program, by name
 	// workspace is the most that any node needs besides the arena, in bytes.
@@ -29,9 +31,9 @@ type code struct {
 	products []*replaced
 }
 
-// compile lowers every function of a program.
-func compile(p *engine.Program, target, sms int) (*code, error) {
-	c := &code{target: target, sms: sms, funcs: map[string][]launch{}, generated: map[string]generated{}}
+// compile lowers every function of a program. With library, products that cuBLASLt could compute are marked.
+func compile(p *engine.Program, target, sms int, library bool) (*code, error) {
+	c := &code{target: target, sms: sms, library: library, funcs: map[string][]launch{}, generated: map[string]generated{}}
 	for _, f := range p.Funcs {
 		l := &lowering{code: c, place: func(v *graph.Value) (address, error) {
 			at, err := p.Place(f, v)
@@ -170,13 +172,29 @@ func (l *lowering) generate(kind string, text func() (string, listing, error)) (
 	return name
 }
 
-// names lists the kernels that the program launches, sorted.
+// names lists the kernels that the program launches if cuBLASLt computes no product, sorted.
 func (c *code) names() []string {
 	used := map[string]bool{}
 	for _, launches := range c.funcs {
 		for _, l := range launches {
 			if l.copy == nil {
 				used[l.kernel] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(used))
+}
+
+// besides lists the kernels that are launched before and after cuBLASLt's products, sorted.
+func (c *code) besides() []string {
+	used := map[string]bool{}
+	for _, launches := range c.funcs {
+		for _, l := range launches {
+			if l.product == nil {
+				continue
+			}
+			for _, x := range slices.Concat(l.product.before, l.product.after) {
+				used[x.kernel] = true
 			}
 		}
 	}

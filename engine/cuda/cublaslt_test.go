@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,8 +87,8 @@ func TestProductsByCublasLt(t *testing.T) {
 	}
 }
 
-// products is a program of a few products: plain, with a bias, batched, and one whose epilogue the library
-// lacks.
+// products is a program of a few products: plain, with a bias, with a residual sum, with epilogues of which the
+// library lacks a part, and one that is split.
 func products(t *testing.T, d graph.DType) *engine.Program {
 	t.Helper()
 	b := graph.NewBuilder("f")
@@ -95,6 +96,10 @@ func products(t *testing.T, d graph.DType) *engine.Program {
 	b.Output("plain", b.MatMul(x, w, false, false))
 	b.Output("bias", b.Add(b.MatMul(x, b.Input("v", graph.T(d, 16, 40)), false, true), b.Input("bias", graph.T(d, 16))))
 	b.Output("gelu", b.GELU(b.MatMul(x, b.Input("u", graph.T(d, 16, 40)), false, true)))
+	inner := b.Add(b.MatMul(x, b.Input("t", graph.T(d, 16, 40)), false, true), b.Input("c", graph.T(graph.F32, 16)))
+	b.Output("inner", inner)
+	b.Output("outer", b.GELU(inner))
+	b.Output("residual", b.Add(b.Add(b.MatMul(x, b.Input("s", graph.T(d, 16, 40)), false, true), b.Input("e", graph.T(d, 16))), b.Input("y", graph.T(d, 24, 16))))
 	b.Output("long", b.MatMul(b.Input("dy", graph.T(d, 2048, 24)), b.Input("h", graph.T(d, 2048, 16)), true, false))
 	p, err := engine.CompileForward(engine.CompileOptions{Traits: &engine.CUDA}, b.F)
 	if err != nil {
@@ -143,6 +148,11 @@ func tryOutputs(b *cuda.Backend, p *engine.Program) (out map[string][]byte, choi
 
 func equal(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
+// halves are the float16 numbers of an output.
+func halves(b []byte) []float64 {
+	return engine.Tensor{Type: graph.T(graph.F16, len(b)/2), Data: b}.Float64s()
+}
+
 // chosen counts how often each of the library's algorithms was chosen, by number.
 func chosen(c *cuda.Choices) map[byte]int {
 	n := map[byte]int{}
@@ -164,14 +174,14 @@ func TestChoiceOfAlgorithms(t *testing.T) {
 		algorithms []fakegpu.FakeAlgorithm
 		want       map[byte]int
 	}{
-		"fastest":            {[]fakegpu.FakeAlgorithm{{Time: 3 * µs}, {Time: 2 * µs}, {Time: 4 * µs}}, map[byte]int{1: 3}},
+		"fastest":            {[]fakegpu.FakeAlgorithm{{Time: 3 * µs}, {Time: 2 * µs}, {Time: 4 * µs}}, map[byte]int{1: 6}},
 		"slower than snug":   {[]fakegpu.FakeAlgorithm{{Time: 200 * µs}}, map[byte]int{}},
-		"hardly faster":      {[]fakegpu.FakeAlgorithm{{Time: 9800 * time.Nanosecond}}, map[byte]int{0: 1}}, // than the two kernels of a long K
+		"hardly faster":      {[]fakegpu.FakeAlgorithm{{Time: 9800 * time.Nanosecond}}, map[byte]int{0: 1}}, // than the kernels of a long K
 		"none":               {[]fakegpu.FakeAlgorithm{}, map[byte]int{}},
-		"sums in any order":  {[]fakegpu.FakeAlgorithm{{Time: µs, Reduction: 1}, {Time: 2 * µs, Reduction: 4}, {Time: 3 * µs, Reduction: 2}}, map[byte]int{2: 3}},
-		"too much workspace": {[]fakegpu.FakeAlgorithm{{Time: µs, Workspace: 1 << 40}, {Time: 2 * µs}}, map[byte]int{1: 3}},
-		"some workspace":     {[]fakegpu.FakeAlgorithm{{Time: µs, Workspace: 4096}}, map[byte]int{0: 3}},
-		"wrong":              {[]fakegpu.FakeAlgorithm{{Time: µs, Wrong: true}, {Time: 2 * µs}}, map[byte]int{1: 3}},
+		"sums in any order":  {[]fakegpu.FakeAlgorithm{{Time: µs, Reduction: 1}, {Time: 2 * µs, Reduction: 4}, {Time: 3 * µs, Reduction: 2}}, map[byte]int{2: 6}},
+		"too much workspace": {[]fakegpu.FakeAlgorithm{{Time: µs, Workspace: 1 << 40}, {Time: 2 * µs}}, map[byte]int{1: 6}},
+		"some workspace":     {[]fakegpu.FakeAlgorithm{{Time: µs, Workspace: 4096}}, map[byte]int{0: 6}},
+		"wrong":              {[]fakegpu.FakeAlgorithm{{Time: µs, Wrong: true}, {Time: 2 * µs}}, map[byte]int{1: 6}},
 		"unsteady":           {[]fakegpu.FakeAlgorithm{{Time: µs, Unsteady: true}}, map[byte]int{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,6 +191,15 @@ func TestChoiceOfAlgorithms(t *testing.T) {
 			}
 			if len(c.want) == 0 && !equal(out, own) {
 				t.Error("snug's kernels compute other bits with the library than without it")
+			}
+			for name, b := range out {
+				got, want := halves(b), halves(own[name])
+				for i := range got {
+					if math.Abs(got[i]-want[i]) > 4./1024*max(1, math.Abs(want[i])) {
+						t.Errorf("%s: element %d is %v, by snug's kernels alone %v", name, i, got[i], want[i])
+						break
+					}
+				}
 			}
 		})
 	}
@@ -193,7 +212,7 @@ func TestChoicesAreKept(t *testing.T) {
 	two := []fakegpu.FakeAlgorithm{{Time: 2 * time.Microsecond}, {Time: time.Microsecond}}
 	first := &fakegpu.CublasLt{Algorithms: two}
 	out, began := outputs(t, withLibrary(t, fakegpu.T4, first, folder), p)
-	if got := chosen(began); got[1] != 3 {
+	if got := chosen(began); got[1] != 6 {
 		t.Fatalf("chose %v", got)
 	}
 	// The other algorithm is now faster.
@@ -212,9 +231,9 @@ func TestChoicesAreKept(t *testing.T) {
 		began  *cuda.Choices
 		want   map[byte]int
 	}{
-		"the run's":         {0, record, map[byte]int{1: 3}},
+		"the run's":         {0, record, map[byte]int{1: 6}},
 		"without a library": {0, &cuda.Choices{}, map[byte]int{}},
-		"another library":   {130000, record, map[byte]int{0: 3}},
+		"another library":   {130000, record, map[byte]int{0: 6}},
 	} {
 		b := withLibrary(t, fakegpu.T4, &fakegpu.CublasLt{Number: k.number, Algorithms: two}, "")
 		b.Begun(k.began)
@@ -238,7 +257,7 @@ func TestChoicesAreKept(t *testing.T) {
 		if err := os.WriteFile(files[0], []byte(damage), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, c := outputs(t, withLibrary(t, fakegpu.T4, &fakegpu.CublasLt{Algorithms: two}, folder), p); chosen(c)[0] != 3 {
+		if _, c := outputs(t, withLibrary(t, fakegpu.T4, &fakegpu.CublasLt{Algorithms: two}, folder), p); chosen(c)[0] != 6 {
 			t.Errorf("%s: chose %v", name, chosen(c))
 		}
 	}

@@ -29,7 +29,7 @@ type image struct {
 	aside    int64            // bytes of the card's memory that cuBLASLt's own code took
 
 	memory  driver.Ptr // the arena, the workspace and the tables
-	module  driver.Module
+	modules []driver.Module
 	runs    map[string]*function
 	kernels map[string]driver.Function
 
@@ -196,7 +196,8 @@ func (x *image) load() (err error) {
 	if err := x.upload(x.memory+driver.Ptr(l.Bytes+x.code.workspace), x.code.tables.bind(x.bases(0))); err != nil {
 		return err
 	}
-	if err := x.assemble(); err != nil {
+	x.kernels = map[string]driver.Function{}
+	if err := x.assemble(x.code.names()); err != nil {
 		return err
 	}
 	if err := x.choose(); err != nil {
@@ -246,18 +247,19 @@ func (x *image) reserve(bytes int64) (driver.Ptr, error) {
 	return at, err
 }
 
-// assemble loads the kernels that the program's launches name.
-func (x *image) assemble() (err error) {
-	x.kernels = map[string]driver.Function{}
-	names := x.code.names()
+// assemble loads kernels, except those that are loaded already.
+func (x *image) assemble(names []string) error {
+	names = slices.DeleteFunc(names, func(name string) bool { return x.kernels[name] != nil })
 	if len(names) == 0 {
 		return nil
 	}
-	if x.module, err = x.code.load(x.ctx, names); err != nil {
+	m, err := x.code.load(x.ctx, names)
+	if err != nil {
 		return fmt.Errorf("kernels: %w", err)
 	}
+	x.modules = append(x.modules, m)
 	for _, name := range names {
-		if x.kernels[name], err = x.module.Function(name); err != nil {
+		if x.kernels[name], err = m.Function(name); err != nil {
 			return err
 		}
 	}
@@ -288,15 +290,22 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 	}
 	for slot := range engine.Slots {
 		bases := x.bases(slot)
-		for i, l := range x.code.funcs[f.Name] {
-			b := x.bind(l, bases)
-			if l.product != nil && l.product.choice != nil {
-				if i > 0 && x.code.funcs[f.Name][i-1].product == l.product {
-					continue // the first launch computes all of it
-				}
-				b.product, b.at = l.product, bases
+		list := x.code.funcs[f.Name]
+		add := func(b bound) { fn.launches[slot] = append(fn.launches[slot], b) }
+		addAll := func(list []launch) {
+			for _, l := range list {
+				add(x.bind(l, bases))
 			}
-			fn.launches[slot] = append(fn.launches[slot], b)
+		}
+		for i, l := range list {
+			switch {
+			case l.product == nil || l.product.choice == nil:
+				add(x.bind(l, bases))
+			case i == 0 || list[i-1].product != l.product: // the first launch stands for all of the product
+				addAll(l.product.before)
+				add(bound{node: l.node, also: l.also, product: l.product, at: bases})
+				addAll(l.product.after)
+			}
 		}
 		var uses []use
 		if fn.followed {
@@ -582,8 +591,8 @@ func (x *image) Close() error {
 	if x.handle != nil {
 		add(x.ctx.Do(x.handle.Close))
 	}
-	if x.module != nil {
-		add(x.module.Unload())
+	for _, m := range x.modules {
+		add(m.Unload())
 	}
 	for s := range x.inputs {
 		for _, e := range []driver.Event{x.ready[s], x.done[s]} {

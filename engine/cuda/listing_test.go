@@ -21,7 +21,7 @@ func TestEveryGeneratedAccessIsListed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}
-		made, err := compile(p, 75, 40)
+		made, err := compile(p, 75, 40, false)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}

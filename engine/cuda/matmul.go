@@ -182,9 +182,6 @@ func (p product) rowA() int {
 	return p.k
 }
 
-// padded reports whether the distance between rows of A is more than their length.
-func (p product) padded() bool { return p.pitch != 0 && p.pitch != p.rowA() }
-
 // tiled is p in the form that tiling takes.
 func (p product) tiled() tiling.Product {
 	return tiling.Product{Batch: p.batch, M: p.m, N: p.n, K: p.k}
@@ -259,7 +256,6 @@ func flag(b bool) int {
 
 // epilogueLoop runs an epilogue as a loop over the rows of a product in the workspace.
 func (l *lowering) epilogueLoop(e *epilogue, rows int, at address) {
-	shape := graph.Shape{rows, e.cols}
 	// The product is first rounded, as a separate step.
 	b := &graph.Body{Inputs: e.body.Inputs, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: e.first}}}
 	moved := func(r int) int {
@@ -281,10 +277,16 @@ func (l *lowering) epilogueLoop(e *epilogue, rows int, at address) {
 	for _, r := range e.body.Results {
 		b.Results = append(b.Results, moved(r))
 	}
+	l.bodyLoop(b, e, graph.Type{DType: graph.F32, Shape: graph.Shape{rows, e.cols}}, at)
+}
+
+// bodyLoop runs a body as a loop over a product in memory, with the operands and results of an epilogue.
+func (l *lowering) bodyLoop(b *graph.Body, e *epilogue, product graph.Type, at address) {
+	shape := product.Shape
 	k := newLoop(b, shape)
-	k.read(0, graph.Type{DType: graph.F32, Shape: shape}, at)
+	k.read(0, product, at)
 	for i, o := range e.in {
-		k.read(i+1, graph.Type{DType: o.dtype, Shape: [...]graph.Shape{full: shape, perColumn: {e.cols}, perRow: {rows, 1}, scalar: {}, counter: {2}}[o.extent]}, o.at)
+		k.read(i+1, graph.Type{DType: o.dtype, Shape: [...]graph.Shape{full: shape, perColumn: {e.cols}, perRow: {shape[0], 1}, scalar: {}, counter: {2}}[o.extent]}, o.at)
 	}
 	for _, o := range e.out {
 		k.write(o.dtype, o.at, shape.Strides(shape))

@@ -2,10 +2,12 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/snug-ml/snug/engine"
@@ -30,6 +32,11 @@ func (x *image) choose() error {
 	// `doctor` says why the library is not used; without it snug's kernels compute everything.
 	x.handle, _ = on.openLibrary()
 	usable := x.handle != nil
+	if usable {
+		if err := x.assemble(x.code.besides()); err != nil {
+			return err
+		}
+	}
 	m := on.maker()
 	chosen, measured := known{}, known{}
 	stored := known{}
@@ -37,7 +44,7 @@ func (x *image) choose() error {
 		stored = on.kept().read(m)
 	}
 	for _, r := range x.code.products {
-		name := r.Product.String()
+		name := r.name()
 		c := Choice{Product: name}
 		if usable {
 			was, found, may := l.choice(m, stored, name)
@@ -120,7 +127,7 @@ const worthwhile = 0.97
 // measure finds what is fastest for a product. A candidate must compute what snug's kernels do, twice with
 // the same bits.
 func (x *image) measure(r *replaced) (c Choice, err error) {
-	c.Product = r.Product.String()
+	c.Product = r.name()
 	var list []cublaslt.Candidate
 	err = x.ctx.Do(func() (err error) {
 		list, err = x.handle.Candidates(r.Product, r.limit)
@@ -134,18 +141,16 @@ func (x *image) measure(r *replaced) (c Choice, err error) {
 	if err != nil {
 		return c, err
 	}
-	var bound []bound
-	for _, l := range r.ours {
-		bound = append(bound, x.bind(l, bases))
-	}
-	ours := func() error {
-		for _, b := range bound {
+	queue := func(launches []launch) error {
+		for _, l := range launches {
+			b := x.bind(l, bases)
 			if err := x.compute.Launch(b.f, b.l); err != nil {
 				return b.failed(err)
 			}
 		}
 		return nil
 	}
+	ours := func() error { return queue(r.ours) }
 	want, err := t.result(ours)
 	if err != nil {
 		return c, err
@@ -157,7 +162,15 @@ func (x *image) measure(r *replaced) (c Choice, err error) {
 	c.Ours = microseconds(best)
 	limit := time.Duration(worthwhile * float64(best))
 	for _, a := range list {
-		run := func() error { return x.library(r.at, a.Algorithm, bases) }
+		run := func() error {
+			if err := queue(r.at.before); err != nil {
+				return err
+			}
+			if err := x.library(r.at, a.Algorithm, bases); err != nil {
+				return err
+			}
+			return queue(r.at.after)
+		}
 		took, err := t.try(run, want, limit)
 		if err != nil {
 			return c, err
@@ -192,40 +205,44 @@ func (x *image) lost(err error) error {
 type trial struct {
 	x     *image
 	r     *replaced
-	at    int64 // of D in the arena
-	out   graph.DType
-	elems int64
+	bases *[regions]driver.Ptr
 }
 
 // newTrial fills the operands with random numbers: a card draws less power for zeros, and would be faster
 // than in a real run.
 func (x *image) newTrial(r *replaced, bases *[regions]driver.Ptr) (*trial, error) {
-	dtypes := map[cublaslt.DataType]graph.DType{}
-	for d, t := range dataTypes {
-		dtypes[t] = d
+	t := &trial{x, r, bases}
+	in := map[cublaslt.DataType]graph.DType{cublaslt.R32F: graph.F32, cublaslt.R16F: graph.F16, cublaslt.R16BF: graph.BF16}[r.In]
+	rows, row := r.Batch*r.M, r.K
+	if r.TransA {
+		rows, row = r.Batch*r.K, r.M
 	}
-	in := dtypes[r.In]
-	t := &trial{x: x, r: r, out: dtypes[r.Out], elems: int64(r.Batch) * int64(r.M) * int64(r.N)}
-	offset := func(at uint64) int64 { return int64(at) - int64(x.memory) }
-	o := r.at.operands(bases)
-	t.at = offset(o.D)
-	for _, m := range []struct {
-		at, elems int64
-		d         graph.DType
-	}{
-		{offset(o.A), int64(r.Batch) * int64(r.M) * int64(r.K), in}, {offset(o.B), int64(r.Batch) * int64(r.K) * int64(r.N), in},
-	} {
-		if err := x.scatter(m.at, m.elems, m.d); err != nil {
-			return nil, err
+	pitch := cmp.Or(r.PitchA, row)
+	err := errors.Join(t.scatter(r.at.a, int64(rows)*int64(pitch), in), t.scatter(r.at.b, int64(r.Batch)*int64(r.K)*int64(r.N), in), t.fill(r.at.epilogue.in))
+	if gap := int64(pitch-row) * in.Size(); gap > 0 { // holds zeros, which snug's kernels read
+		for i := range rows {
+			at := r.at.a.plus((int64(i)*int64(pitch) + int64(row)) * in.Size())
+			err = errors.Join(err, x.compute.Clear(bases[at.region]+driver.Ptr(at.offset), gap))
 		}
 	}
-	if r.Bias {
-		if err := x.scatter(offset(o.Bias), int64(r.N), t.out); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
+	return t, err
 }
+
+// fill fills operands or results of the epilogue with numbers, but not a counter of runs.
+func (t *trial) fill(list []placed) error {
+	for _, o := range list {
+		if _, ok := dataTypes[o.dtype]; !ok {
+			continue
+		}
+		if err := t.scatter(o.at, t.elems(o), o.dtype); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// elems is the number of elements of an operand of the epilogue.
+func (t *trial) elems(o placed) int64 { return o.elems(t.r.Batch*t.r.M, t.r.N) }
 
 // period is how many numbers are generated before they repeat: a prime, so that rows differ.
 const period = 65521
@@ -242,22 +259,24 @@ func numbers(d graph.DType, n int64) []byte {
 	return t.Data
 }
 
-// scatter fills a part of the arena with numbers.
-func (x *image) scatter(at, elems int64, d graph.DType) error {
-	part := numbers(d, elems)
+// scatter fills memory with numbers.
+func (t *trial) scatter(at address, elems int64, d graph.DType) error {
+	part, to := numbers(d, elems), t.bases[at.region]+driver.Ptr(at.offset)
 	for left := elems * d.Size(); left > 0; {
 		n := min(left, int64(len(part)))
-		if err := x.upload(x.memory+driver.Ptr(at), part[:n]); err != nil {
+		if err := t.x.upload(to, part[:n]); err != nil {
 			return err
 		}
-		at, left = at+n, left-n
+		to, left = to+driver.Ptr(n), left-n
 	}
 	return nil
 }
 
-// result fills D with numbers, runs a product once, and returns the first and the last elements of D.
-func (t *trial) result(run func() error) ([]byte, error) {
-	if err := t.x.scatter(t.at, t.elems, t.out); err != nil {
+// result fills the results with numbers, as one may be an operand too, runs a product once, and returns the
+// first and the last elements of each result.
+func (t *trial) result(run func() error) (parts [][]byte, err error) {
+	ep := t.r.at.epilogue
+	if err := t.fill(ep.out); err != nil {
 		return nil, err
 	}
 	if err := run(); err != nil {
@@ -266,46 +285,56 @@ func (t *trial) result(run func() error) ([]byte, error) {
 	if err := t.x.compute.Sync(); err != nil {
 		return nil, err
 	}
-	size := t.elems * t.out.Size()
-	n := min(size, stagingBytes/2)
-	both := make([]byte, 2*n)
-	return both, errors.Join(t.x.download(both[:n], t.at), t.x.download(both[n:], t.at+size-n))
+	for _, o := range ep.out {
+		size := t.elems(o) * o.dtype.Size()
+		n := min(size, stagingBytes/2)
+		at := int64(t.bases[o.at.region]-t.x.memory) + o.at.offset
+		both := make([]byte, 2*n)
+		if err := errors.Join(t.x.download(both[:n], at), t.x.download(both[n:], at+size-n)); err != nil {
+			return nil, err
+		}
+		parts = append(parts, both)
+	}
+	return parts, nil
 }
 
 // try returns the time of a candidate; 0 if it is not taken, because it fails, computes something else, or
 // differs between two runs.
-func (t *trial) try(run func() error, want []byte, limit time.Duration) (time.Duration, error) {
-	var got [2][]byte
+func (t *trial) try(run func() error, want [][]byte, limit time.Duration) (time.Duration, error) {
+	var got [2][][]byte
 	for i := range got {
 		var err error
 		if got[i], err = t.result(run); err != nil {
 			return 0, t.x.lost(err)
 		}
 	}
-	if !bytes.Equal(got[0], got[1]) || !t.agrees(got[0], want) {
+	if !slices.EqualFunc(got[0], got[1], bytes.Equal) || !t.agrees(got[0], want) {
 		return 0, nil
 	}
 	took, err := t.x.timed(run, limit)
 	return took, t.x.lost(err)
 }
 
-// agrees reports whether two results are equal but for rounding: of the result to 16 bits, and of sums in
-// another order.
-func (t *trial) agrees(got, want []byte) bool {
-	n := len(want) / int(t.out.Size())
-	a := engine.Tensor{Type: graph.T(t.out, n), Data: got}.Float64s()
-	b := engine.Tensor{Type: graph.T(t.out, n), Data: want}.Float64s()
-	var most float64
-	for _, v := range b {
-		most = max(most, math.Abs(v))
-	}
-	tolerance := map[graph.DType]float64{graph.F32: 1e-4, graph.F16: 1.0 / 256, graph.BF16: 1.0 / 64}[t.out]
-	if t.r.TF32 { // factors lose 13 bits, rounded or cut off
-		tolerance = 1.0 / 256
-	}
-	for i := range a {
-		if !(math.Abs(a[i]-b[i]) <= tolerance*most) { // NaN fails too
-			return false
+// agrees reports whether results are equal but for rounding: to 16 bits, and of sums in another order.
+func (t *trial) agrees(got, want [][]byte) bool {
+	ep := t.r.at.epilogue
+	for i, o := range ep.out {
+		n := len(want[i]) / int(o.dtype.Size())
+		a := engine.Tensor{Type: graph.T(o.dtype, n), Data: got[i]}.Float64s()
+		b := engine.Tensor{Type: graph.T(o.dtype, n), Data: want[i]}.Float64s()
+		var most float64
+		for _, v := range b {
+			most = max(most, math.Abs(v))
+		}
+		rounding := map[graph.DType]float64{graph.F32: 1e-4, graph.F16: 1.0 / 256, graph.BF16: 1.0 / 64}
+		tolerance := max(rounding[ep.first], rounding[o.dtype])
+		if t.r.TF32 { // factors lose 13 bits, rounded or cut off
+			tolerance = max(tolerance, 1.0/256)
+		}
+		for k := range a {
+			if !(math.Abs(a[k]-b[k]) <= tolerance*most) { // NaN fails too
+				return false
+			}
 		}
 	}
 	return true

@@ -44,7 +44,7 @@ func TestWorkspaceIsThatOfThePlacedProgram(t *testing.T) {
 		lower := Lower(capability, 40)
 		used := 0
 		for name, p := range programs {
-			c, err := compile(p, kernels.Target(capability), 40)
+			c, err := compile(p, kernels.Target(capability), 40, false)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -84,7 +84,7 @@ func (x *launch) writes(d graph.DType, n, warps int) {
 
 // Launches are the launches of a program's function, with the symbols of their kernels.
 func Launches(p *engine.Program, function string, capability, sms int) ([]engine.Launch, error) {
-	c, err := compile(p, kernels.Target(capability), sms)
+	c, err := compile(p, kernels.Target(capability), sms, false)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -60,6 +61,60 @@ func (bd *Body) InstrString(i int) string {
 		text += fmt.Sprintf(":%v", st.DType)
 	}
 	return text
+}
+
+// Addend returns the register that instruction i adds to register r, if nothing else is done with r.
+func (bd *Body) Addend(i, r int) (q int, ok bool) {
+	s := bd.Instrs[i]
+	if op, add := s.Op.(Elementwise); !add || op.Fn != FnAdd || bd.uses(r) != 1 || !slices.Contains(s.Arg, r) {
+		return 0, false
+	}
+	return s.Arg[0] + s.Arg[1] - r, true
+}
+
+// uses is how often a register is read or becomes a result.
+func (bd *Body) uses(r int) (n int) {
+	lists := [][]int{bd.Results}
+	for _, s := range bd.Instrs {
+		lists = append(lists, s.Arg)
+	}
+	for _, list := range lists {
+		for _, x := range list {
+			if x == r {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// After returns what is left of a body when its first n instructions have made register r, and nothing else is
+// needed of them: r is its first input, and inputs lists the others, those of the body's that it uses.
+func (bd *Body) After(n, r int) (rest *Body, inputs []int) {
+	left := &Body{Instrs: bd.Instrs[n:], Results: bd.Results}
+	moved := map[int]int{r: 0}
+	for i := range bd.Inputs {
+		if i != r && left.uses(i) > 0 {
+			inputs = append(inputs, i)
+			moved[i] = len(inputs)
+		}
+	}
+	rest = &Body{Inputs: 1 + len(inputs)}
+	for i, s := range left.Instrs {
+		moved[bd.Inputs+n+i] = rest.Inputs + i
+		rest.Instrs = append(rest.Instrs, Instr{s.Op, renumbered(s.Arg, moved), s.DType})
+	}
+	rest.Results = renumbered(bd.Results, moved)
+	return rest, inputs
+}
+
+// renumbered is a list of registers with their new numbers.
+func renumbered(list []int, moved map[int]int) []int {
+	out := make([]int, len(list))
+	for i, r := range list {
+		out[i] = moved[r]
+	}
+	return out
 }
 
 // types are the types of all registers.

@@ -26,7 +26,7 @@ func standin(t *testing.T, name string, more ...string) string {
 func address(v []float32) uint64 { return uint64(uintptr(unsafe.Pointer(&v[0]))) }
 
 // Every argument arrives in C as the header says: products with all transposes, batched, with a bias and
-// added to D, are those that Go computes.
+// with C added, are those that Go computes.
 func TestCallsArriveInC(t *testing.T) {
 	path := standin(t, "libcublasLt.so.12")
 	l, err := Open(12090, []string{path})
@@ -48,14 +48,23 @@ func TestCallsArriveInC(t *testing.T) {
 		}
 		return x
 	}
-	a, b, bias, workspace := numbers(z*m*k), numbers(z*k*n), numbers(n), make([]float32, 4)
-	for i := range 16 {
+	const gap = 2
+	a, b, bias, workspace := numbers(z*(m+gap)*(k+gap)), numbers(z*k*n), numbers(n), make([]float32, 4)
+	for i := range 64 {
 		p := Product{
-			In: R32F, Out: R32F, TransA: i&1 != 0, TransB: i&2 != 0, Bias: i&4 != 0, Accumulate: i&8 != 0,
+			In: R32F, Out: R32F, TransA: i&1 != 0, TransB: i&2 != 0, Bias: i&4 != 0, Add: i&8 != 0,
 			Batch: z, M: m, N: n, K: k, AlignA: 4, AlignB: 4, AlignD: 4,
 		}
 		if i == 5 {
 			p.Batch = 1
+		}
+		rowsA, rowA := m, k
+		if p.TransA {
+			rowsA, rowA = k, m
+		}
+		if i&32 != 0 {
+			rowA += gap
+			p.PitchA = rowA
 		}
 		list, err := h.Candidates(p, 64)
 		if err != nil || len(list) != 1 || list[0].Workspace != 16 {
@@ -68,35 +77,40 @@ func TestCallsArriveInC(t *testing.T) {
 			t.Errorf("%v: an algorithm of nobody's is taken: %v", p, err)
 		}
 		d, want := numbers(z*m*n), numbers(z*m*n)
-		for c := range p.Batch {
+		c := d
+		if i&16 != 0 { // C is not D
+			c = numbers(z*m*n + 1)[1:]
+		}
+		for batch := range p.Batch {
 			for row := range m {
 				for col := range n {
 					var sum float32
 					for x := range k {
-						at, bt := row*k+x, x*n+col
+						at, bt := row*rowA+x, x*n+col
 						if p.TransA {
-							at = x*m + row
+							at = x*rowA + row
 						}
 						if p.TransB {
 							bt = col*k + x
 						}
-						sum += a[c*m*k+at] * b[c*k*n+bt]
+						sum += a[batch*rowsA*rowA+at] * b[batch*k*n+bt]
 					}
 					if p.Bias {
 						sum += bias[col]
 					}
-					to := &want[c*m*n+row*n+col]
-					if p.Accumulate {
-						sum += *to
+					to := batch*m*n + row*n + col
+					if p.Add {
+						sum += c[to]
 					}
-					*to = sum
+					want[to] = sum
 				}
 			}
 		}
-		o := Operands{A: address(a), B: address(b), Bias: address(bias), D: address(d), Workspace: address(workspace), WorkspaceBytes: 16}
+		o := Operands{A: address(a), B: address(b), Bias: address(bias), C: address(c), D: address(d), Workspace: address(workspace), WorkspaceBytes: 16}
 		if err := h.Run(p, list[0].Algorithm, o, 0x5eed); err != nil {
 			t.Fatalf("%v: %v", p, err)
 		}
+		runtime.KeepAlive(c)
 		for i := range want {
 			if d[i] != want[i] {
 				t.Fatalf("%v: element %d is %v, want %v", p, i, d[i], want[i])

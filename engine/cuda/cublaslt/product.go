@@ -1,23 +1,27 @@
 package cublaslt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 )
 
-// Product is D = op(A) op(B), Batch times, with rows stored without gaps: op(A) is [M, K], op(B) [K, N].
+// Product is D = op(A) op(B), Batch times: op(A) is [M, K], op(B) [K, N]. Only A's rows may have gaps between them.
+// Bias and C are added before the result is rounded to its format.
 type Product struct {
 	In, Out        DataType // of both factors; of the result
 	TransA, TransB bool
 	// TF32 rounds float32 factors to TF32, in the library's own way.
 	TF32           bool
 	Batch, M, N, K int
+	// PitchA is the distance in elements between rows of A as stored; 0: their length.
+	PitchA int
 	// Bias adds one element per column, in the result's format.
 	Bias bool
-	// Accumulate adds the product to D.
-	Accumulate bool
-	// AlignA, AlignB and AlignD are powers of two that divide the addresses.
+	// Add adds a matrix C in the layout and format of D, which may be D itself.
+	Add bool
+	// AlignA, AlignB and AlignD are powers of two that divide the addresses, AlignD those of C and the bias too.
 	AlignA, AlignB, AlignD int
 }
 
@@ -28,11 +32,15 @@ func (p Product) String() string {
 	if p.TF32 {
 		in = "tf32"
 	}
-	text := fmt.Sprintf("%s %s%s %dx%dx%dx%d to %s", in, op(p.TransA), op(p.TransB), p.Batch, p.M, p.N, p.K, p.Out)
+	text := fmt.Sprintf("%s %s%s %dx%dx%dx%d", in, op(p.TransA), op(p.TransB), p.Batch, p.M, p.N, p.K)
+	if p.PitchA != 0 {
+		text += fmt.Sprintf(" pitch %d", p.PitchA)
+	}
+	text += " to " + p.Out.String()
 	for _, o := range []struct {
 		on   bool
 		name string
-	}{{p.Bias, "bias"}, {p.Accumulate, "accumulate"}} {
+	}{{p.Bias, "bias"}, {p.Add, "add"}} {
 		if o.on {
 			text += " " + o.name
 		}
@@ -47,8 +55,8 @@ func (d DataType) String() string {
 
 // Operands are the addresses of a product's operands on the card.
 type Operands struct {
-	A, B, Bias, D, Workspace uint64
-	WorkspaceBytes           int64
+	A, B, Bias, C, D, Workspace uint64 // Bias and C: if the product has them
+	WorkspaceBytes              int64
 }
 
 // Handle is the library's handle for the card whose context was current when it was made. That context must
@@ -123,11 +131,11 @@ func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 	ar, ac := rowsOf(p.M, p.K, p.TransA)
 	br, bc := rowsOf(p.K, p.N, p.TransB)
 	for _, m := range []struct {
-		to         *uintptr
-		d          DataType
-		rows, cols int
-	}{{&d.A, p.In, br, bc}, {&d.B, p.In, ar, ac}, {&d.C, p.Out, p.M, p.N}, {&d.D, p.Out, p.M, p.N}} {
-		if err := d.layout(m.to, m.d, m.rows, m.cols, p.Batch); err != nil {
+		to                *uintptr
+		d                 DataType
+		rows, cols, pitch int
+	}{{&d.A, p.In, br, bc, bc}, {&d.B, p.In, ar, ac, cmp.Or(p.PitchA, ac)}, {&d.C, p.Out, p.M, p.N, p.N}, {&d.D, p.Out, p.M, p.N, p.N}} {
+		if err := d.layout(m.to, m.d, m.rows, m.cols, m.pitch, p.Batch); err != nil {
 			return d, err
 		}
 	}
@@ -135,8 +143,8 @@ func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 }
 
 // layout describes a matrix stored by rows, which the library sees as its transpose by columns.
-func (d *described) layout(to *uintptr, t DataType, rows, cols, batch int) error {
-	l, s := d.library.LayoutCreate(t, uint64(cols), uint64(rows), int64(cols))
+func (d *described) layout(to *uintptr, t DataType, rows, cols, pitch, batch int) error {
+	l, s := d.library.LayoutCreate(t, uint64(cols), uint64(rows), int64(pitch))
 	if s != Success {
 		return failed("cublasLtMatrixLayoutCreate", s)
 	}
@@ -147,7 +155,7 @@ func (d *described) layout(to *uintptr, t DataType, rows, cols, batch int) error
 	if s := d.library.LayoutSet(l, LayoutBatchCount, binary.LittleEndian.AppendUint32(nil, uint32(batch))); s != Success {
 		return failed("cublasLtMatrixLayoutSetAttribute", s)
 	}
-	return failed("cublasLtMatrixLayoutSetAttribute", d.library.LayoutSet(l, LayoutBatchStride, binary.LittleEndian.AppendUint64(nil, uint64(rows)*uint64(cols))))
+	return failed("cublasLtMatrixLayoutSetAttribute", d.library.LayoutSet(l, LayoutBatchStride, binary.LittleEndian.AppendUint64(nil, uint64(rows)*uint64(pitch))))
 }
 
 func (d *described) close() error {
@@ -261,8 +269,8 @@ func (h *Handle) Run(p Product, a Algorithm, o Operands, stream uintptr) (err er
 		Alpha: 1, A: o.B, B: o.A, C: o.D, D: o.D, Algorithm: &a,
 		Workspace: o.Workspace, WorkspaceBytes: o.WorkspaceBytes, Stream: stream,
 	}
-	if p.Accumulate {
-		m.Beta = 1
+	if p.Add {
+		m.C, m.Beta = o.C, 1
 	}
 	return failed("cublasLtMatmul", h.library.Matmul(h.handle, d.desc, d.Layouts, m))
 }

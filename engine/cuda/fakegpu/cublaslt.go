@@ -378,7 +378,7 @@ func (l *CublasLt) Matmul(handle, desc uintptr, y cublaslt.Layouts, m *cublaslt.
 	}
 	a := l.algorithm(m.Algorithm)
 	stream := l.current.streams[m.Stream]
-	if a == nil || stream == nil || m.WorkspaceBytes < a.Workspace || m.C != m.D || m.Alpha != 1 {
+	if a == nil || stream == nil || m.WorkspaceBytes < a.Workspace || m.Beta == 0 && m.C != m.D || m.Alpha != 1 {
 		return cublaslt.InvalidValue
 	}
 	args := *m
@@ -417,6 +417,12 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 	if err != nil {
 		return err
 	}
+	add := d
+	if m.Beta != 0 && m.C != m.D {
+		if _, add, err = matrix(c, m.C, p.d); err != nil {
+			return err
+		}
+	}
 	var bias []float64
 	if p.desc.epilogue == 4 {
 		if _, bias, err = matrix(c, p.desc.bias, fakeLayout{d: p.d.d, rows: p.m, cols: 1, ld: int64(p.m), batch: 1}); err != nil {
@@ -451,7 +457,7 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 				}
 				at := int64(z)*p.d.stride + i + j*p.d.ld
 				if m.Beta != 0 {
-					sum += float64(m.Beta) * d[at]
+					sum += float64(m.Beta) * add[at]
 				}
 				if bias != nil {
 					sum += bias[i]

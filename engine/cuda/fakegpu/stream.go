@@ -44,10 +44,11 @@ type event struct {
 	when time.Duration
 }
 
-// These are the times on the card's clock of a kernel and of copying bytes between host and card. Nothing
-// else but cuBLASLt advances the clock.
+// These are the times on the card's clock of a kernel, of a fused loop, which only passes over memory, and of
+// copying bytes between host and card. Nothing else but cuBLASLt advances the clock.
 const (
 	kernelTime = 10 * time.Microsecond
+	loopTime   = time.Microsecond
 	copyRate   = 10 // bytes per nanosecond
 )
 
@@ -190,7 +191,11 @@ func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 		return &driver.Error{Call: "cuLaunchKernel", Code: driver.InvalidValue}
 	}
 	return s.push("cuLaunchKernel", func() error {
-		s.c.clock += kernelTime
+		if strings.HasPrefix(k.k.Name, "loop_") {
+			s.c.clock += loopTime
+		} else {
+			s.c.clock += kernelTime
+		}
 		if s.c.driver.Break != nil {
 			if code := s.c.driver.Break(k.k.Name); code != 0 {
 				return s.c.lose(code, nil)

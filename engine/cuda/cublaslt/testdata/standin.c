@@ -106,7 +106,7 @@ int cublasLtMatmulAlgoCheck(struct handle *h, struct desc *d, struct layout *a, 
 int cublasLtMatmul(struct handle *h, struct desc *d, const float *alpha, const float *a, struct layout *la, const float *b, struct layout *lb,
                    const float *beta, const float *c, struct layout *lc, float *y, struct layout *ly, const struct algo *algo, void *workspace,
                    size_t bytes, void *stream) {
-  if (!right(h, d, la, lb, lc, ly) || algo->data[7] != 0xabcd01 || !workspace || bytes < 16 || stream != (void *)0x5eed || c != y) return INVALID;
+  if (!right(h, d, la, lb, lc, ly) || algo->data[7] != 0xabcd01 || !workspace || bytes < 16 || stream != (void *)0x5eed || !c) return INVALID;
   uint64_t inner = d->trans_a ? la->rows : la->cols;
   for (int z = 0; z < ly->batch; z++)
     for (uint64_t j = 0; j < ly->cols; j++)

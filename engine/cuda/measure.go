@@ -262,7 +262,11 @@ func numbers(d graph.DType, n int64) []byte {
 // scatter fills memory with numbers.
 func (t *trial) scatter(at address, elems int64, d graph.DType) error {
 	part, to := numbers(d, elems), t.bases[at.region]+driver.Ptr(at.offset)
-	for left := elems * d.Size(); left > 0; {
+	left := elems * d.Size()
+	if left > int64(len(part)) { // few large copies
+		part = bytes.Repeat(part, stagingBytes/len(part))
+	}
+	for left > 0 {
 		n := min(left, int64(len(part)))
 		if err := t.x.upload(to, part[:n]); err != nil {
 			return err

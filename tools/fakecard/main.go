@@ -26,6 +26,7 @@ import (
 
 type options struct {
 	Card    []string `help:"Card to simulate: t4, a10, h100, or slice, a part of an A100. Repeat it for several." enum:"t4,a10,h100,slice" default:"t4" sep:"none"`
+	Cublas  bool     `help:"Also simulate cuBLASLt, as on machines with PyTorch or a CUDA toolkit."`
 	Check   bool     `help:"Also detect data races and uninitialized reads in kernels. Takes about twice as long."`
 	Command []string `arg:"" help:"Command to run, after --." passthrough:""`
 }
@@ -82,6 +83,9 @@ func (o *options) run(context.Context) (err error) {
 // driver has the cards, each with a number of its own.
 func (o *options) driver() *fakegpu.Driver {
 	d := &fakegpu.Driver{}
+	if o.Cublas {
+		d.CublasLt = &fakegpu.CublasLt{}
+	}
 	if o.Check {
 		d.Options.Checks = ptxsim.CheckAll
 	}

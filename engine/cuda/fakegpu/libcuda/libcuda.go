@@ -1,12 +1,12 @@
 //go:build linux
 
 // Package libcuda gives programs that load NVIDIA's driver simulated cards (engine/cuda/fakegpu): it builds a
-// libcuda.so.1 whose functions are answered by this process. Code that loads the real driver, which is engine/cuda/driver
+// libcuda.so.1, and a libcublasLt.so.12, whose functions are answered by this process. Code that loads the real driver, which is engine/cuda/driver
 // and programs as released, can then run and be tested without a card.
 package libcuda
 
 import (
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"net"
@@ -18,8 +18,8 @@ import (
 	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 )
 
-//go:embed src/libcuda.c
-var source []byte
+//go:embed src
+var sources embed.FS
 
 // Machine is a computer with simulated cards, as seen by programs that load the driver.
 type Machine struct {
@@ -37,15 +37,23 @@ type Machine struct {
 // longestSocket is the most bytes that the path of a socket may have (unix(7)).
 const longestSocket = 107
 
-// Start builds the library in a folder and answers the programs that load it, each with a driver of its own. Definitions
-// are those of libcuda.c. The error is [dynlibtest.ErrNoCompiler] if there is no C compiler.
+// CublasLt is the name of the library of matmuls, of a version that the simulated driver can use.
+const CublasLt = "libcublasLt.so.12"
+
+// Start builds the library in a folder, and that of matmuls if the driver has one, and answers the programs that load
+// them, each with a driver of its own. Definitions are those of libcuda.c. The error is [dynlibtest.ErrNoCompiler] if there is no C compiler.
 func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) (*Machine, error) {
-	from := filepath.Join(folder, "libcuda.c")
-	if err := os.WriteFile(from, source, 0o666); err != nil {
+	if err := os.CopyFS(folder, sources); err != nil {
 		return nil, err
 	}
-	if err := dynlibtest.Compile(filepath.Join(folder, "libcuda.so.1"), from, definitions...); err != nil {
-		return nil, err
+	libraries := map[string]string{"libcuda.so.1": "libcuda.c"}
+	if driver().CublasLt != nil {
+		libraries[CublasLt] = "libcublasLt.c"
+	}
+	for name, source := range libraries {
+		if err := dynlibtest.Compile(filepath.Join(folder, name), filepath.Join(folder, "src", source), definitions...); err != nil {
+			return nil, err
+		}
 	}
 	socket := filepath.Join(folder, "card")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})

@@ -14,9 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/ebitengine/purego"
 
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu/libcuda"
@@ -230,6 +232,77 @@ func TestEveryCallCanFail(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != driver.NotPermitted || !strings.HasPrefix(name, strings.Fields(e.Call)[0]) {
 			t.Errorf("%s fails: %v", name, err)
 		}
+	}
+}
+
+// A process that has loaded the driver's library finds a library of matmuls, whose products are those of the simulation.
+func TestCublasLt(t *testing.T) {
+	lib := &fakegpu.CublasLt{}
+	d := open(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib})
+	c, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, _, _ := strings.Cut(os.Getenv("LD_LIBRARY_PATH"), string(filepath.ListSeparator))
+	l, err := cublaslt.Open(d.Version(), []string{filepath.Join(folder, libcuda.CublasLt)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const m, n, k = 2, 3, 4
+	p := cublaslt.Product{In: cublaslt.R32F, Out: cublaslt.R32F, Batch: 1, M: m, N: n, K: k, Bias: true, Add: true, AlignA: 16, AlignB: 16, AlignD: 16}
+	host, err := c.AllocHost(256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := c.Alloc(256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(host))), 64)
+	for i := range x {
+		x[i] = float32(i%7) - 3
+	}
+	of := func(i int) uint64 { return uint64(at) + 4*uint64(i) }
+	const a, b, bias, add, to = 0, 8, 20, 24, 32
+	want := make([]float32, m*n)
+	for i := range want {
+		want[i] = x[bias+i%n] + x[add+i]
+		for j := range k {
+			want[i] += x[a+i/n*k+j] * x[b+j*n+i%n]
+		}
+	}
+	var h *cublaslt.Handle
+	do := func(f func() error) {
+		t.Helper()
+		if err := c.Do(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(func() (err error) {
+		h, err = cublaslt.New(l)
+		return err
+	})
+	do(func() error {
+		list, err := h.Candidates(p, 0)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		if _, ok, err := h.Check(p, list[0].Algorithm); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		o := cublaslt.Operands{A: of(a), B: of(b), Bias: of(bias), C: of(add), D: of(to)}
+		return errors.Join(s.CopyIn(at, host), h.Run(p, list[0].Algorithm, o, s.Handle()), s.CopyOut(host, at), s.Sync())
+	})
+	if got := x[to:][:m*n]; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	do(h.Close)
+	if err := errors.Join(s.Close(), c.FreeHost(host), c.Free(at), c.Close(), lib.Left()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
-// question is a call from libcuda.c: its struct question, and the bytes and the file that came with it.
+// question is a call from a library: card.h's struct question, and the bytes and the file that came with it.
 type question struct {
 	asked
 	call string
@@ -24,7 +24,7 @@ type question struct {
 }
 
 type asked struct {
-	Call    [32]byte
+	Call    [48]byte
 	Context uint64
 	Arg     [8]uint64
 	Bytes   uint64
@@ -36,7 +36,7 @@ type reply struct {
 	text  []byte
 }
 
-// answered is libcuda.c's struct answer. The reply's text follows it.
+// answered is card.h's struct answer. The reply's text follows it.
 type answered struct {
 	Code  uint64
 	Value [2]uint64

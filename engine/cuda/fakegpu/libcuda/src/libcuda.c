@@ -18,6 +18,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "card.h"
+
 // The numbers used here, in calls.go and in the binding.
 #define NUMBERS                                                                                                        \
   X(CUDA_SUCCESS, 0) X(CUDA_ERROR_INVALID_VALUE, 1) X(CUDA_ERROR_OUT_OF_MEMORY, 2) X(CUDA_ERROR_NOT_INITIALIZED, 3)    \
@@ -56,15 +58,6 @@ enum { NUMBERS };
 #endif
 
 // --- questions and answers --------------------------------------------------------------------------------------------
-
-// A question is followed by so many bytes, an answer too: what serve.go reads and writes.
-struct question {
-  char call[32];
-  uint64_t context, arg[8], bytes;
-};
-struct answer {
-  uint64_t code, value[2], bytes;
-};
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static int to_card = -1;
@@ -115,16 +108,8 @@ static void put_with(const struct question *q, int file) {
   if (sendmsg(to_card, &m, MSG_NOSIGNAL) != sizeof *q) lost("it hung up");
 }
 
-// The bytes that go out with a question and those that come back with its answer; either may be none.
-struct text {
-  const void *out;
-  size_t out_bytes;
-  void *in;
-  size_t room; // of in; bytes that do not fit are dropped
-  int file;
-};
-
-static struct answer ask_with(struct text text, const char *call, int n, ...) {
+// Not one of another instance of this library in the same process.
+__attribute__((visibility("protected"))) struct answer ask_with(struct text text, const char *call, int n, ...) {
   struct question q = {.context = current, .bytes = text.out_bytes};
   snprintf(q.call, sizeof q.call, "%s", call);
   va_list args;
@@ -143,13 +128,6 @@ static struct answer ask_with(struct text text, const char *call, int n, ...) {
   pthread_mutex_unlock(&one_at_a_time);
   return a;
 }
-
-// N counts its arguments, up to 8, all of which become 64 bits wide.
-#define N(...) N_(0, ##__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0)
-#define N_(zero, a, b, c, d, e, f, g, h, n, ...) n
-#define W(x) ((uint64_t)(x))
-#define NONE ((struct text){.file = -1})
-#define ASK(call, ...) ask_with(NONE, call, N(__VA_ARGS__), ##__VA_ARGS__)
 
 // wrong reports misuse.
 static CUresult wrong(const char *call, const char *what) {

@@ -97,11 +97,28 @@ type program struct {
 	names     [3][]string
 	fixed     []fixed
 	specials  map[string]ref
-	variables []ref // registers of the text, of every inlined copy
-	defined   []ref // registers that may be undefined on purpose
+	variables []registers // those of the text, of every inlined copy
+	defined   []ref       // registers that may be undefined on purpose
 	local     uint64
 	dynAlign  uint64
 	atomics   bool // the order of blocks can show
+}
+
+// registers are those of a class from one index up to another.
+type registers struct {
+	class    class
+	from, to int
+}
+
+// following adds a register to a list of registers, of which those that follow one another are one entry.
+func following(list []registers, r ref) []registers {
+	for i := range list {
+		if x := &list[i]; x.class == r.class && x.to == r.index {
+			x.to++
+			return list
+		}
+	}
+	return append(list, registers{r.class, r.index, r.index + 1})
 }
 
 // binding is where a symbol of one instance of a function is stored.
@@ -354,7 +371,7 @@ func (c *compiler) bind(x *symbol) (binding, error) {
 	if x.kind == symRegister {
 		b.ref = c.newRegister(classOf(x.typ))
 		c.k.names[b.ref.class][b.ref.index] = x.name
-		c.k.variables = append(c.k.variables, b.ref)
+		c.k.variables = following(c.k.variables, b.ref)
 		if x.defined {
 			c.k.defined = append(c.k.defined, b.ref)
 		}

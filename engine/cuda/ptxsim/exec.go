@@ -44,7 +44,7 @@ type warp struct {
 
 	// The rest is scratch.
 	addr       lanes64
-	off        [32]int
+	off        offsets
 	t          lanes32
 	u          lanes64
 	lastAlloc  *allocation
@@ -198,14 +198,14 @@ func (b *block) reset(n int64) {
 
 // zero clears the registers of the text, so that a kernel's results never depend on what ran before.
 func (w *warp) zero() {
-	for _, r := range w.b.x.k.variables {
-		switch r.class {
+	for _, s := range w.b.x.k.variables {
+		switch s.class {
 		case classR:
-			w.r[r.index] = lanes32{}
+			clear(w.r[s.from:s.to])
 		case classD:
-			w.d[r.index] = lanes64{}
+			clear(w.d[s.from:s.to])
 		case classP:
-			w.p[r.index] = 0
+			clear(w.p[s.from:s.to])
 		}
 	}
 }

@@ -47,17 +47,9 @@ func addInteger(c *compiler, t typ) error {
 	}
 	switch t.size() {
 	case 8:
-		return c.binary64(t, func(d, a, b *lanes64) {
-			for i := range d {
-				d[i] = a[i] + b[i]
-			}
-		})
+		return c.binary64(t, addWide)
 	case 4:
-		return c.binary32(t, func(d, a, b *lanes32) {
-			for i := range d {
-				d[i] = a[i] + b[i]
-			}
-		})
+		return c.binary32(t, addWords)
 	}
 	return c.binary32(t, func(d, a, b *lanes32) {
 		for i := range d {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 var memoryOps = map[string]func(c *compiler) error{
@@ -81,7 +82,11 @@ func (w *warp) resolve(sp space, m uint32, n int, kind accessKind) (mem []byte, 
 	case shared:
 		mem = w.b.shared
 		limit := uint64(len(mem))
-		for k := m; k != 0; k &= k - 1 {
+		rest := m
+		if m == full && w.within(0, limit, size) {
+			rest = 0
+		}
+		for k := rest; k != 0; k &= k - 1 {
 			l := bits.TrailingZeros32(k)
 			a := w.addr[l]
 			if a&mask != 0 {
@@ -126,7 +131,11 @@ func (w *warp) resolve(sp space, m uint32, n int, kind accessKind) (mem []byte, 
 		w.lastAlloc = a
 	}
 	limit := uint64(len(a.mem))
-	for k := m; k != 0; k &= k - 1 {
+	rest := m
+	if m == full && w.within(a.base, limit, size) {
+		lanes, rest = full, 0
+	}
+	for k := rest; k != 0; k &= k - 1 {
 		l := bits.TrailingZeros32(k)
 		at := w.addr[l]
 		if at&mask != 0 {
@@ -152,6 +161,16 @@ func (w *warp) resolve(sp space, m uint32, n int, kind accessKind) (mem []byte, 
 		w.countGlobal(lanes, n, kind)
 	}
 	return a.mem, lanes
+}
+
+// within puts the offsets of all lanes' addresses from a base into w.off, and reports whether all accesses of n bytes are
+// aligned and in the size bytes from there.
+func (w *warp) within(base, size, n uint64) bool {
+	if size < n {
+		return false
+	}
+	low, outside := span(&w.off, &w.addr, base, size-n)
+	return low&(n-1) == 0 && outside>>63 == 0
 }
 
 func (w *warp) misalignedFirst(l int, a uint64, n int) {
@@ -298,16 +317,27 @@ func (c *compiler) load() error {
 	return nil
 }
 
-func loadWords(r *lanes32, off *[32]int, mem []byte, plus int, lanes uint32) {
+// loadWords loads words from offsets that resolve has checked.
+func loadWords(r *lanes32, off *offsets, mem []byte, plus int, lanes uint32) {
+	at := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), plus)
 	if lanes == full {
 		for l := range r {
-			r[l] = binary.LittleEndian.Uint32(mem[off[l]+plus:])
+			r[l] = *(*uint32)(unsafe.Add(at, off[l]))
 		}
 		return
 	}
 	for k := lanes; k != 0; k &= k - 1 {
 		l := bits.TrailingZeros32(k)
-		r[l] = binary.LittleEndian.Uint32(mem[off[l]+plus:])
+		r[l] = *(*uint32)(unsafe.Add(at, off[l]))
+	}
+}
+
+// storeWords stores words at offsets that resolve has checked.
+func storeWords(mem []byte, plus int, off *offsets, r *lanes32, lanes uint32) {
+	at := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), plus)
+	for k := lanes; k != 0; k &= k - 1 {
+		l := bits.TrailingZeros32(k)
+		*(*uint32)(unsafe.Add(at, off[l])) = r[l]
 	}
 }
 
@@ -370,11 +400,7 @@ func (c *compiler) store() error {
 			mem, lanes := w.resolve(o.space, m, o.bytes, o.kind)
 			for i, s := range ss {
 				if n == 4 && s.class == classR {
-					r := &w.r[s.index]
-					for k := lanes; k != 0; k &= k - 1 {
-						l := bits.TrailingZeros32(k)
-						binary.LittleEndian.PutUint32(mem[w.off[l]+4*i:], r[l])
-					}
+					storeWords(mem, 4*i, &w.off, &w.r[s.index], lanes)
 					continue
 				}
 				for k := lanes; k != 0; k &= k - 1 {

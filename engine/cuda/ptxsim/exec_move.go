@@ -379,19 +379,23 @@ func (c *compiler) comparer(t typ, name string, a, b ref) (func(w *warp, m uint3
 		return nil, err
 	}
 	if t.size() == 4 && t.integer() {
-		key := uint32(0)
+		flip := uint32(1 << 31)
 		if t.signed() {
-			key = 1 << 31
+			flip = 0
 		}
 		switch name {
 		case "lt", "lo":
-			return func(w *warp, _ uint32) uint32 { return less32(&w.r[a.index], &w.r[b.index], key) }, nil
+			return func(w *warp, _ uint32) uint32 { return less32(&w.r[a.index], &w.r[b.index], flip) }, nil
 		case "gt", "hi":
-			return func(w *warp, _ uint32) uint32 { return less32(&w.r[b.index], &w.r[a.index], key) }, nil
+			return func(w *warp, _ uint32) uint32 { return less32(&w.r[b.index], &w.r[a.index], flip) }, nil
 		case "ge", "hs":
-			return func(w *warp, _ uint32) uint32 { return ^less32(&w.r[a.index], &w.r[b.index], key) }, nil
+			return func(w *warp, _ uint32) uint32 { return ^less32(&w.r[a.index], &w.r[b.index], flip) }, nil
 		case "le", "ls":
-			return func(w *warp, _ uint32) uint32 { return ^less32(&w.r[b.index], &w.r[a.index], key) }, nil
+			return func(w *warp, _ uint32) uint32 { return ^less32(&w.r[b.index], &w.r[a.index], flip) }, nil
+		case "eq":
+			return func(w *warp, _ uint32) uint32 { return equal32(&w.r[a.index], &w.r[b.index]) }, nil
+		case "ne":
+			return func(w *warp, _ uint32) uint32 { return ^equal32(&w.r[a.index], &w.r[b.index]) }, nil
 		}
 	}
 	if how, ok := floatMasks[name]; ok && t == tF32 && !c.has("ftz") {
@@ -407,15 +411,6 @@ func (c *compiler) comparer(t typ, name string, a, b ref) (func(w *warp, m uint3
 		}
 		return r
 	}, nil
-}
-
-func less32(a, b *lanes32, key uint32) uint32 {
-	r := uint32(0)
-	for i := range a {
-		_, borrow := bits.Sub32(a[i]^key, b[i]^key, 0)
-		r |= borrow << i
-	}
-	return r
 }
 
 // floatMasks compute the lanes for which a comparison is true from those where a is less, equal or greater;

@@ -24,6 +24,32 @@ func mul32AVX2(d *[32]uint32, a *[32]uint32, b *[32]uint32)
 //go:noescape
 func fused32AVX2(d *[32]uint32, a *[32]uint32, b *[32]uint32, x *[32]uint32)
 
+// addWordsAVX2 adds integers of 32 bits.
+//
+//go:noescape
+func addWordsAVX2(d *[32]uint32, a *[32]uint32, b *[32]uint32)
+
+// addWideAVX2 adds integers of 64 bits.
+//
+//go:noescape
+func addWideAVX2(d *[32]uint64, a *[32]uint64, b *[32]uint64)
+
+// lessAVX2 has a bit for each lane in which a^flip is less than b^flip, as signed numbers.
+//
+//go:noescape
+func lessAVX2(a *[32]uint32, b *[32]uint32, flip uint32) uint32
+
+// equalAVX2 has a bit for each lane in which a equals b.
+//
+//go:noescape
+func equalAVX2(a *[32]uint32, b *[32]uint32) uint32
+
+// spanAVX2 subtracts base from the addresses. low has the bits of all addresses, and outside its highest bit set
+// if an offset, all below 1<<63, is more than last.
+//
+//go:noescape
+func spanAVX2(off *[32]int, addr *[32]uint64, base uint64, last uint64) (low uint64, outside uint64)
+
 // fromHalfAVX2 turns the low half of every lane into float32.
 //
 //go:noescape

@@ -137,6 +137,211 @@ TEXT ·fused32AVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
+// func addWordsAVX2(d *[32]uint32, a *[32]uint32, b *[32]uint32)
+// Requires: AVX, AVX2
+TEXT ·addWordsAVX2(SB), NOSPLIT, $0-24
+	MOVQ    d+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    b+16(FP), DX
+	VMOVDQU (CX), Y0
+	VPADDD  (DX), Y0, Y0
+	VMOVDQU Y0, (AX)
+	VMOVDQU 32(CX), Y0
+	VPADDD  32(DX), Y0, Y0
+	VMOVDQU Y0, 32(AX)
+	VMOVDQU 64(CX), Y0
+	VPADDD  64(DX), Y0, Y0
+	VMOVDQU Y0, 64(AX)
+	VMOVDQU 96(CX), Y0
+	VPADDD  96(DX), Y0, Y0
+	VMOVDQU Y0, 96(AX)
+	VZEROUPPER
+	RET
+
+// func addWideAVX2(d *[32]uint64, a *[32]uint64, b *[32]uint64)
+// Requires: AVX, AVX2
+TEXT ·addWideAVX2(SB), NOSPLIT, $0-24
+	MOVQ    d+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    b+16(FP), DX
+	VMOVDQU (CX), Y0
+	VPADDQ  (DX), Y0, Y0
+	VMOVDQU Y0, (AX)
+	VMOVDQU 32(CX), Y0
+	VPADDQ  32(DX), Y0, Y0
+	VMOVDQU Y0, 32(AX)
+	VMOVDQU 64(CX), Y0
+	VPADDQ  64(DX), Y0, Y0
+	VMOVDQU Y0, 64(AX)
+	VMOVDQU 96(CX), Y0
+	VPADDQ  96(DX), Y0, Y0
+	VMOVDQU Y0, 96(AX)
+	VMOVDQU 128(CX), Y0
+	VPADDQ  128(DX), Y0, Y0
+	VMOVDQU Y0, 128(AX)
+	VMOVDQU 160(CX), Y0
+	VPADDQ  160(DX), Y0, Y0
+	VMOVDQU Y0, 160(AX)
+	VMOVDQU 192(CX), Y0
+	VPADDQ  192(DX), Y0, Y0
+	VMOVDQU Y0, 192(AX)
+	VMOVDQU 224(CX), Y0
+	VPADDQ  224(DX), Y0, Y0
+	VMOVDQU Y0, 224(AX)
+	VZEROUPPER
+	RET
+
+// func lessAVX2(a *[32]uint32, b *[32]uint32, flip uint32) uint32
+// Requires: AVX, AVX2
+TEXT ·lessAVX2(SB), NOSPLIT, $0-28
+	MOVQ         a+0(FP), AX
+	MOVQ         b+8(FP), CX
+	MOVL         flip+16(FP), DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y0
+	XORL         DX, DX
+	VPXOR        96(AX), Y0, Y1
+	VPXOR        96(CX), Y0, Y2
+	VPCMPGTD     Y1, Y2, Y2
+	VMOVMSKPS    Y2, BX
+	SHLL         $0x08, DX
+	ORL          BX, DX
+	VPXOR        64(AX), Y0, Y1
+	VPXOR        64(CX), Y0, Y2
+	VPCMPGTD     Y1, Y2, Y2
+	VMOVMSKPS    Y2, BX
+	SHLL         $0x08, DX
+	ORL          BX, DX
+	VPXOR        32(AX), Y0, Y1
+	VPXOR        32(CX), Y0, Y2
+	VPCMPGTD     Y1, Y2, Y2
+	VMOVMSKPS    Y2, BX
+	SHLL         $0x08, DX
+	ORL          BX, DX
+	VPXOR        (AX), Y0, Y1
+	VPXOR        (CX), Y0, Y0
+	VPCMPGTD     Y1, Y0, Y0
+	VMOVMSKPS    Y0, BX
+	SHLL         $0x08, DX
+	ORL          BX, DX
+	VZEROUPPER
+	MOVL         DX, ret+24(FP)
+	RET
+
+// func equalAVX2(a *[32]uint32, b *[32]uint32) uint32
+// Requires: AVX, AVX2
+TEXT ·equalAVX2(SB), NOSPLIT, $0-20
+	MOVQ      a+0(FP), AX
+	MOVQ      b+8(FP), CX
+	XORL      DX, DX
+	VMOVDQU   96(AX), Y0
+	VPCMPEQD  96(CX), Y0, Y0
+	VMOVMSKPS Y0, BX
+	SHLL      $0x08, DX
+	ORL       BX, DX
+	VMOVDQU   64(AX), Y0
+	VPCMPEQD  64(CX), Y0, Y0
+	VMOVMSKPS Y0, BX
+	SHLL      $0x08, DX
+	ORL       BX, DX
+	VMOVDQU   32(AX), Y0
+	VPCMPEQD  32(CX), Y0, Y0
+	VMOVMSKPS Y0, BX
+	SHLL      $0x08, DX
+	ORL       BX, DX
+	VMOVDQU   (AX), Y0
+	VPCMPEQD  (CX), Y0, Y0
+	VMOVMSKPS Y0, BX
+	SHLL      $0x08, DX
+	ORL       BX, DX
+	VZEROUPPER
+	MOVL      DX, ret+16(FP)
+	RET
+
+// func spanAVX2(off *[32]int, addr *[32]uint64, base uint64, last uint64) (low uint64, outside uint64)
+// Requires: AVX, AVX2
+TEXT ·spanAVX2(SB), NOSPLIT, $0-48
+	MOVQ         off+0(FP), AX
+	MOVQ         addr+8(FP), CX
+	MOVQ         base+16(FP), DX
+	VMOVQ        DX, X0
+	VPBROADCASTQ X0, Y0
+	MOVQ         last+24(FP), DX
+	VMOVQ        DX, X1
+	VPBROADCASTQ X1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVDQU      (CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, (AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      32(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 32(AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      64(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 64(AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      96(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 96(AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      128(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 128(AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      160(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 160(AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      192(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 192(AX)
+	VPSUBQ       Y4, Y1, Y5
+	VPOR         Y4, Y3, Y3
+	VPOR         Y5, Y3, Y3
+	VMOVDQU      224(CX), Y4
+	VPOR         Y4, Y2, Y2
+	VPSUBQ       Y0, Y4, Y4
+	VMOVDQU      Y4, 224(AX)
+	VPSUBQ       Y4, Y1, Y0
+	VPOR         Y4, Y3, Y3
+	VPOR         Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y2, X0
+	VPOR         X0, X2, X2
+	VPSHUFD      $0x0e, X2, X0
+	VPOR         X0, X2, X2
+	VMOVQ        X2, AX
+	MOVQ         AX, low+32(FP)
+	VEXTRACTI128 $0x01, Y3, X0
+	VPOR         X0, X3, X3
+	VPSHUFD      $0x0e, X3, X0
+	VPOR         X0, X3, X3
+	VMOVQ        X3, AX
+	MOVQ         AX, outside+40(FP)
+	VZEROUPPER
+	RET
+
 // func fromHalfAVX2(d *[32]uint32, a *[32]uint32)
 // Requires: AVX, AVX2, F16C
 TEXT ·fromHalfAVX2(SB), NOSPLIT, $0-16

@@ -201,6 +201,48 @@ func TestLaneBits(t *testing.T) {
 		fromHalf32(&got, &a)
 		fromHalf32Go(&want, &a)
 		check("from half")
+		addWords(&got, &a, &b)
+		addWordsGo(&want, &a, &b)
+		check("integer sum")
+		for l := range a {
+			if r.IntN(2) == 0 {
+				b[l] = a[l]
+			}
+		}
+		got[0], want[0] = equal32(&a, &b), equal32Go(&a, &b)
+		check("equal")
+		for _, flip := range []uint32{0, 1 << 31} {
+			got[0], want[0] = less32(&a, &b, flip), less32Go(&a, &b, flip)
+			check("less")
+		}
+	}
+}
+
+// TestSpan checks that every access out of bounds is seen, and each address that is not aligned.
+func TestSpan(t *testing.T) {
+	const base, last = 1 << 40, 1000
+	r := rand.New(rand.NewPCG(15, 16))
+	for i := range 500 {
+		var addr, sum, wantSum lanes64
+		var off, wantOff offsets
+		for l := range addr {
+			addr[l] = base + 4*r.Uint64N(last/4+1)
+		}
+		special := []uint64{0, 1, base - 1, base - 4, base + last + 1, base + last + 4, 1 << 62, 1<<63 - 1, 1 << 63, math.MaxUint64}
+		inside := i%2 == 0
+		if !inside {
+			addr[r.IntN(32)] = special[r.IntN(len(special))]
+		}
+		low, outside := span(&off, &addr, base, last)
+		wantLow, wantOutside := spanGo(&wantOff, &addr, base, last)
+		if off != wantOff || low != wantLow || outside>>63 != wantOutside>>63 || (outside>>63 == 0) != inside {
+			t.Fatalf("%x: %x, %x, %x, want %x, %x, %x", addr, off, low, outside, wantOff, wantLow, wantOutside)
+		}
+		addWide(&sum, &addr, &addr)
+		addWideGo(&wantSum, &addr, &addr)
+		if sum != wantSum {
+			t.Fatalf("the sums are %x, want %x", sum, wantSum)
+		}
 	}
 }
 

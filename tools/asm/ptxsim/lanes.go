@@ -119,3 +119,123 @@ func toHalf() {
 	VZEROUPPER()
 	RET()
 }
+
+// words and wide add integers of 32 and 64 bits.
+func words() {
+	TEXT("addWordsAVX2", NOSPLIT, "func(d, a, b *[32]uint32)")
+	Pragma("noescape")
+	Doc("addWordsAVX2 adds integers of 32 bits.")
+	p := pointers("d", "a", "b")
+	for i := 0; i < 128; i += 32 {
+		x := YMM()
+		VMOVDQU(p[1].Offset(i), x)
+		VPADDD(p[2].Offset(i), x, x)
+		VMOVDQU(x, p[0].Offset(i))
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func wide() {
+	TEXT("addWideAVX2", NOSPLIT, "func(d, a, b *[32]uint64)")
+	Pragma("noescape")
+	Doc("addWideAVX2 adds integers of 64 bits.")
+	p := pointers("d", "a", "b")
+	for i := 0; i < 256; i += 32 {
+		x := YMM()
+		VMOVDQU(p[1].Offset(i), x)
+		VPADDQ(p[2].Offset(i), x, x)
+		VMOVDQU(x, p[0].Offset(i))
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// masked puts a bit for each lane into a result: the signs of what compare returns for each eight lanes.
+func masked(compare func(i int) Op) {
+	r, x := GP32(), GP32()
+	XORL(r, r)
+	for i := 96; i >= 0; i -= 32 {
+		VMOVMSKPS(compare(i), x)
+		SHLL(U8(8), r)
+		ORL(x, r)
+	}
+	VZEROUPPER()
+	Store(r, ReturnIndex(0))
+	RET()
+}
+
+// broadcast puts a parameter into all lanes.
+func broadcast(name string) reg.VecVirtual {
+	v := YMM()
+	x := Load(Param(name), GP32())
+	VMOVD(x, v.AsX())
+	VPBROADCASTD(v.AsX(), v)
+	return v
+}
+
+func less() {
+	TEXT("lessAVX2", NOSPLIT, "func(a, b *[32]uint32, flip uint32) uint32")
+	Pragma("noescape")
+	Doc("lessAVX2 has a bit for each lane in which a^flip is less than b^flip, as signed numbers.")
+	p := pointers("a", "b")
+	flip := broadcast("flip")
+	masked(func(i int) Op {
+		a, b := YMM(), YMM()
+		VPXOR(p[0].Offset(i), flip, a)
+		VPXOR(p[1].Offset(i), flip, b)
+		VPCMPGTD(a, b, b)
+		return b
+	})
+}
+
+func equal() {
+	TEXT("equalAVX2", NOSPLIT, "func(a, b *[32]uint32) uint32")
+	Pragma("noescape")
+	Doc("equalAVX2 has a bit for each lane in which a equals b.")
+	p := pointers("a", "b")
+	masked(func(i int) Op {
+		a := YMM()
+		VMOVDQU(p[0].Offset(i), a)
+		VPCMPEQD(p[1].Offset(i), a, a)
+		return a
+	})
+}
+
+// span subtracts a base from addresses, and collects what shows whether all are aligned and in bounds.
+func span() {
+	TEXT("spanAVX2", NOSPLIT, "func(off *[32]int, addr *[32]uint64, base, last uint64) (low, outside uint64)")
+	Pragma("noescape")
+	Doc("spanAVX2 subtracts base from the addresses. low has the bits of all addresses, and outside its highest bit set", "if an offset, all below 1<<63, is more than last.")
+	p := pointers("off", "addr")
+	base, last, low, outside := YMM(), YMM(), YMM(), YMM()
+	for i, v := range []reg.VecVirtual{base, last} {
+		x := Load(Param([]string{"base", "last"}[i]), GP64())
+		VMOVQ(x, v.AsX())
+		VPBROADCASTQ(v.AsX(), v)
+	}
+	VPXOR(low, low, low)
+	VPXOR(outside, outside, outside)
+	for i := 0; i < 256; i += 32 {
+		a, room := YMM(), YMM()
+		VMOVDQU(p[1].Offset(i), a)
+		VPOR(a, low, low)
+		VPSUBQ(base, a, a)
+		VMOVDQU(a, p[0].Offset(i))
+		VPSUBQ(a, last, room)
+		VPOR(a, outside, outside)
+		VPOR(room, outside, outside)
+	}
+	for i, v := range []reg.VecVirtual{low, outside} {
+		half := XMM()
+		VEXTRACTI128(U8(1), v, half)
+		VPOR(half, v.AsX(), v.AsX())
+		VPSHUFD(U8(0b1110), v.AsX(), half)
+		VPOR(half, v.AsX(), v.AsX())
+		r := GP64()
+		VMOVQ(v.AsX(), r)
+		Store(r, ReturnIndex(i))
+	}
+	VZEROUPPER()
+	RET()
+}

@@ -1,5 +1,5 @@
-// Command ptxsim writes the amd64 assembly of package engine/cuda/ptxsim: matrix products of one warp, and float32
-// arithmetic over the 32 lanes of a register.
+// Command ptxsim writes the amd64 assembly of package engine/cuda/ptxsim: matrix products of one warp, and what is
+// done most often with the 32 lanes of a register.
 //
 // Run it through go generate in engine/cuda/ptxsim.
 package main
@@ -14,6 +14,11 @@ func main() {
 	lanes("sub32AVX2", "subtracts b from a", VSUBPS)
 	lanes("mul32AVX2", "multiplies registers", VMULPS)
 	fused()
+	words()
+	wide()
+	less()
+	equal()
+	span()
 	fromHalf()
 	toHalf()
 	for _, m := range []matrix{

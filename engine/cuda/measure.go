@@ -276,6 +276,9 @@ func (t *trial) scatter(at address, elems int64, d graph.DType) error {
 	return nil
 }
 
+// comparedBytes is how much of a result is compared at each end.
+const comparedBytes = 512 << 10
+
 // result fills the results with numbers, as one may be an operand too, runs a product once, and returns the
 // first and the last elements of each result.
 func (t *trial) result(run func() error) (parts [][]byte, err error) {
@@ -291,7 +294,7 @@ func (t *trial) result(run func() error) (parts [][]byte, err error) {
 	}
 	for _, o := range ep.out {
 		size := t.elems(o) * o.dtype.Size()
-		n := min(size, stagingBytes/2)
+		n := min(size, comparedBytes)
 		at := int64(t.bases[o.at.region]-t.x.memory) + o.at.offset
 		both := make([]byte, 2*n)
 		if err := errors.Join(t.x.download(both[:n], at), t.x.download(both[n:], at+size-n)); err != nil {
@@ -302,12 +305,22 @@ func (t *trial) result(run func() error) (parts [][]byte, err error) {
 	return parts, nil
 }
 
-// try returns the time of a candidate; 0 if it is not taken, because it fails, computes something else, or
-// differs between two runs.
+// try returns the time of a candidate; 0 if it cannot be taken, because it fails, computes something else, or
+// differs between two runs. What takes as long as limit or longer is not taken either, so it is not checked.
 func (t *trial) try(run func() error, want [][]byte, limit time.Duration) (time.Duration, error) {
+	// Its code is loaded before a graph is captured.
+	if err := run(); err != nil {
+		return 0, t.x.lost(err)
+	}
+	if err := t.x.compute.Sync(); err != nil {
+		return 0, err
+	}
+	took, err := t.x.timed(run, limit)
+	if err != nil || took >= limit {
+		return took, t.x.lost(err)
+	}
 	var got [2][][]byte
 	for i := range got {
-		var err error
 		if got[i], err = t.result(run); err != nil {
 			return 0, t.x.lost(err)
 		}
@@ -315,8 +328,7 @@ func (t *trial) try(run func() error, want [][]byte, limit time.Duration) (time.
 	if !slices.EqualFunc(got[0], got[1], bytes.Equal) || !t.agrees(got[0], want) {
 		return 0, nil
 	}
-	took, err := t.x.timed(run, limit)
-	return took, t.x.lost(err)
+	return took, nil
 }
 
 // agrees reports whether results are equal but for rounding: to 16 bits, and of sums in another order.

@@ -84,7 +84,7 @@ func (o *options) run(context.Context) (err error) {
 func (o *options) driver() *fakegpu.Driver {
 	d := &fakegpu.Driver{}
 	if o.Cublas {
-		d.CublasLt = &fakegpu.CublasLt{}
+		d.CublasLt, d.Slow = &fakegpu.CublasLt{}, 1000
 	}
 	if o.Check {
 		d.Options.Checks = ptxsim.CheckAll

@@ -59,6 +59,8 @@ type Driver struct {
 	// Mapped puts the cards' memory and streams where a library in C finds them: memory is at its own address
 	// in main memory, and a stream's handle is the address of its [Shared].
 	Mapped bool
+	// Slow multiplies the times between events, so that fewer repetitions are enough to measure a kernel; 0: 1.
+	Slow int
 	// Corrupt flips a bit in every copy to the host.
 	Corrupt bool
 	// Taken is how many bytes of memory others use. What is left may be too little for a context.

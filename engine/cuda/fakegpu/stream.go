@@ -413,7 +413,7 @@ func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 	if from.s == nil || e.s == nil || from.s.done < from.at || e.s.done < e.at {
 		return 0, &driver.Error{Call: "cuEventElapsedTime", Code: driver.NotReady}
 	}
-	return e.when - from.when, nil
+	return (e.when - from.when) * time.Duration(max(e.c.driver.Slow, 1)), nil
 }
 
 func (e *event) Close() error {

@@ -251,6 +251,9 @@ part_kernels.own() { "$WORK/bin/card" kernels --no-cublas --device "cuda:$CARD" 
 part_kernels.torch() { CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_kernels.py" --device "$TORCH" --dtype "$PRECISION" ${SMALL:+--small --runs 1}; }
 
 # NVIDIA's checkers, on a step of a small work. Their tables go to the log.
+# What was measured of the matmuls of all programs so far.
+measured_matmuls() { find "$XDG_CACHE_HOME/snug" -name 'matmuls-*.json' 2>/dev/null; }
+part_matmuls() { measured_matmuls | head -n 1 | xargs cat; }
 part_sanitizer() {
   local tool
   for tool in memcheck racecheck initcheck; do
@@ -281,6 +284,7 @@ schedule() {
   for s in "${WORKS[@]:1}"; do
     for n in 1 2; do echo "$s.snug.$n 15 60" && echo "$s.torch.$n 40 170"; done
   done
+  echo "matmuls 0 10"
   echo "products 30 120"
   echo "compiled 30 120"
   echo "larger 20 60"
@@ -297,6 +301,7 @@ missing() {
   case $1 in
   *.torch*) [ -n "$TORCH" ] || echo "no PyTorch that sees the card" ;;
   nccl) if "$WORK/bin/snug" doctor --exchange | grep -q 'NCCL  *none'; then echo "no NCCL"; fi ;;
+  matmuls) [ -n "$(measured_matmuls)" ] || echo "no cuBLASLt" ;;
   sanitizer) command -v compute-sanitizer >/dev/null || echo "no compute-sanitizer" ;;
   ncu) command -v ncu >/dev/null || echo "no ncu" ;;
   esac
@@ -352,8 +357,8 @@ one() {
   fi
 }
 
-# done_before NAME reports whether an earlier call did a part.
-done_before() { [ ${#AFTER[@]} -gt 0 ] && grep -qhF "{\"part\":\"$1\",\"result\":\"ok\"" "${AFTER[@]}"; }
+# done_before NAME reports whether an earlier call did a part; each has matmuls of its own.
+done_before() { [ "$1" != matmuls ] && [ ${#AFTER[@]} -gt 0 ] && grep -qhF "{\"part\":\"$1\",\"result\":\"ok\"" "${AFTER[@]}"; }
 
 run() {
   [ $# -ge 2 ] || fail "usage: gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]"
@@ -413,7 +418,10 @@ environment() {
   unset CUDA_CACHE_DISABLE CUDA_CACHE_MAXSIZE
   mkdir -p "$CUDA_CACHE_PATH"
   TORCH="" TORCH_VERSION=""
-  if [ -n "$SMALL" ]; then TORCH=cpu; elif "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1; then TORCH=cuda; fi
+  if "$PYTHON" -c 'import sys, torch; sys.exit(not (sys.argv[1:] or torch.cuda.is_available()))' ${SMALL:+small} >/dev/null 2>&1; then
+    TORCH=cuda
+    [ -z "$SMALL" ] || TORCH=cpu
+  fi
   if [ -n "$TORCH" ]; then
     TORCH_VERSION=$("$PYTHON" -c 'import torch; print(torch.__version__)')
     # PyTorch brings cuBLASLt and NCCL, which snug finds on this path.

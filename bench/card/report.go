@@ -67,6 +67,8 @@ type figures struct {
 		}
 	}
 	Operations []plan.ProfileRow
+	// matmuls that cuBLASLt could compute
+	Products []product
 	// kernels, of both sides
 	Kernel    string
 	Time      float64 `json:"seconds"`
@@ -76,6 +78,14 @@ type figures struct {
 	Bytes     float64
 	Peak      float64 `json:"peak_flops"`
 	Bandwidth float64 `json:"peak_bytes_per_second"`
+}
+
+// product is a matmul by snug's kernels and by cuBLASLt, with its epilogue: engine/cuda.Choice.
+type product struct {
+	Product   string
+	Algorithm []byte  // of cuBLASLt; nil: snug's kernels are faster
+	Ours      float64 `json:"snug_us"`
+	Library   float64 `json:"cublaslt_us"`
 }
 
 // Run implements the command.
@@ -112,6 +122,8 @@ func (r *results) read(raw []byte) error {
 		switch {
 		case i < 0:
 			r.parts = append(r.parts, p)
+		case p.Name == "matmuls": // each call has measured others
+			r.parts[i].Data = append(r.parts[i].Data, p.Data...)
 		case p.Result == "ok" || r.parts[i].Result != "ok":
 			r.parts[i] = p
 		}
@@ -151,6 +163,7 @@ func (r *results) write(w io.Writer) {
 	}
 	r.timings(w)
 	r.kernels(w)
+	r.matmuls(w)
 	r.operations(w)
 }
 
@@ -309,6 +322,31 @@ func (r *results) kernels(w io.Writer) {
 		put(w, "| %s | %.1f | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Kernel, 1e6*f.Time, number("%.1f", f.FLOPs/f.Time/1e12), number("%.0f %%", 100*over(f.FLOPs/f.Time, f.Peak)),
 			number("%.0f", f.Bytes/f.Time/1e9), number("%.0f %%", 100*over(f.Bytes/f.Time, f.Bandwidth)), number("%.1f", 1e6*f.Predicted),
 			number("%.2f", over(f.Time, f.Predicted)), number("%.1f", 1e6*torch[f.Kernel]), number("%.2f", over(f.Time, torch[f.Kernel])))
+	}
+}
+
+// mostMatmuls are written.
+const mostMatmuls = 40
+
+// matmuls are those that cuBLASLt could compute, those first that take snug's kernels longest.
+func (r *results) matmuls(w io.Writer) {
+	var list []product
+	taken := 0
+	for _, f := range r.all("matmuls") {
+		for _, p := range f.Products {
+			if p.Ours > 0 && !slices.ContainsFunc(list, func(q product) bool { return q.Product == p.Product }) {
+				list = append(list, p)
+				taken += min(len(p.Algorithm), 1)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	slices.SortFunc(list, func(a, b product) int { return cmp.Or(cmp.Compare(b.Ours, a.Ours), cmp.Compare(a.Product, b.Product)) })
+	put(w, "\nMatmuls in the programs' places, with their epilogues; cuBLASLt computes %d of %d:\n\n| matmul | snug us | cuBLASLt us | cuBLASLt / snug |\n|---|---:|---:|---:|\n", taken, len(list))
+	for _, p := range list[:min(mostMatmuls, len(list))] {
+		put(w, "| %s | %.1f | %s | %s |\n", p.Product, p.Ours, number("%.1f", p.Library), number("%.2f", over(p.Library, p.Ours)))
 	}
 }
 

@@ -15,6 +15,7 @@ const firstCall = `{"part":"about","result":"ok","seconds":0,"data":[{"date":"20
 {"part":"code","result":"ok","seconds":9,"data":[{"run":"cold","kernels":40,"load_seconds":2.5,"use":{"a":{"registers":80,"local_bytes":0}}},{"run":"warm","kernels":40,"load_seconds":0.05,"use":{"a":{"registers":80,"local_bytes":0},"b":{"registers":255,"local_bytes":16}}}]}
 {"part":"gpt2.snug.1","result":"ok","seconds":9,"data":[{"ms":50,"mfu":0.2,"joules":30,"card_used_bytes":2147483648,"operations":[{"op":"matmul","runs":36,"matrix_flops":4e12,"bytes":1e9,"predicted_seconds":0.01,"measured_seconds":0.04},{"op":"adamw","runs":3,"bytes":2e9,"predicted_seconds":0.01,"measured_seconds":0.01}]}]}
 {"part":"gpt2.torch.1","result":"stopped after 9 s","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60,"card_bytes":4294967296}]}
+{"part":"matmuls","result":"ok","seconds":0,"data":[{"maker":{},"products":[{"product":"a","algorithm":"AAAA","snug_us":10,"cublaslt_us":5},{"product":"b","snug_us":20}]}]}
 `
 
 const secondCall = `{"part":"operations","result":"ok","seconds":41,"data":[{"cases":2900,"failed":0,"failing":[]}]}
@@ -23,6 +24,7 @@ const secondCall = `{"part":"operations","result":"ok","seconds":41,"data":[{"ca
 {"part":"gpt2.snug.2","result":"ok","seconds":9,"data":[{"ms":60,"mfu":0.2}]}
 {"part":"agiformer.snug.1","result":"ok","seconds":9,"data":[{"sweeps":[{"rows":[{"update_seconds_median":0.5,"joules_per_update":7,"card_used_bytes":1073741824,"flops_utilization":0.1}]}]}]}
 {"part":"kernels.snug","result":"ok","seconds":9,"data":[{"kernel":"near","seconds":1e-4,"predicted_seconds":5e-5,"matrix_flops":1e10,"bytes":1e6,"peak_flops":1e15,"peak_bytes_per_second":1e12},{"kernel":"far","seconds":1e-3,"bytes":1e6}]}
+{"part":"matmuls","result":"ok","seconds":0,"data":[{"maker":{},"products":[{"product":"a","algorithm":"AAAA","snug_us":11,"cublaslt_us":5},{"product":"c","snug_us":15,"cublaslt_us":30}]}]}
 {"part":"kernels.torch","result":"ok","seconds":9,"data":[{"kernel":"near","torch_seconds":1e-4},{"kernel":"far","torch_seconds":2e-4}]}
 `
 
@@ -47,6 +49,7 @@ func TestReport(t *testing.T) {
 		"| gpt2 | 1.38 of 0.95: MISSED | 0.50 of 0.60: met |", "| agiformer | not measured, at most 0.50 | not measured, at most 0.60 |",
 		// what lags most comes first
 		"| far | 1000.0 | - | - | 1 | - | - | - | 200.0 | 5.00 |", "| near | 100.0 | 100.0 | 10 % | 10 | 1 % | 50.0 | 2.00 | 100.0 | 1.00 |",
+		"cuBLASLt computes 1 of 3:", "| b | 20.0 | - | - |", "| c | 15.0 | 30.0 | 2.00 |", "| a | 10.0 | 5.0 | 0.50 |",
 		"Where the time of gpt2.snug.1 goes", "| matmul | 36 | 80.0 % | 40.00 | 4.00 | 100.0 | 25 |", "| adamw | 3 | 20.0 % | 10.00 | 1.00 | - | 200 |",
 	} {
 		i := strings.Index(text, want)

@@ -63,10 +63,10 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 	if p.pitch != p.rowA() {
 		q.PitchA = p.pitch
 	}
-	// apart returns the launches that make appends, which are not launched where they stand.
-	apart := func(make func()) []launch {
+	// apart returns the launches that f appends, which do not stay where they are.
+	apart := func(f func()) []launch {
 		end := len(l.launches)
-		make()
+		f()
 		list := slices.Clone(l.launches[end:])
 		l.launches = l.launches[:end]
 		return list

@@ -47,12 +47,15 @@ var dataTypes = map[graph.DType]cublaslt.DataType{graph.F32: cublaslt.R32F, grap
 // replaceable marks the launches from first on as a product that cuBLASLt could compute, if it can. The
 // product leaves the workspace from free on unused.
 func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
-	in, ok := dataTypes[p.a.dtype]
-	if !l.library || !ok {
-		return
+	f := e.sums()
+	var rounded address // the bias
+	if f.bias != nil && f.bias.dtype != e.first {
+		rounded = address{workspace, free}
+		free += ceil(int64(p.n)*e.first.Size(), 256) * 256
+		l.workspace = max(l.workspace, free) // without the library too, so that a plan does not depend on it
 	}
-	f, ok := e.forLibrary()
-	if !ok {
+	in, ok := dataTypes[p.a.dtype]
+	if !l.library || !ok || !f.complete(e) {
 		return
 	}
 	r := &replaceable{a: p.a.at, b: p.b.at, d: f.d, epilogue: e}
@@ -75,10 +78,9 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 	if f.bias != nil {
 		r.bias = f.bias.at
 		if d := f.bias.dtype; d != e.first {
-			r.bias = address{workspace, free}
-			free += ceil(int64(p.n)*e.first.Size(), 256) * 256
+			r.bias = rounded
 			r.before = apart(func() {
-				l.copyLoop(graph.Shape{p.n}, strided{dtype: d, at: f.bias.at, stride: []int{1}}, strided{dtype: e.first, at: r.bias, stride: []int{1}})
+				l.copyLoop(graph.Shape{p.n}, strided{dtype: d, at: f.bias.at, stride: []int{1}}, strided{dtype: e.first, at: rounded, stride: []int{1}})
 			})
 			extra += fmt.Sprintf(", bias of %v", d)
 		}
@@ -111,13 +113,11 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 	}
 }
 
-// limits sets how much workspace each product may use, and leaves those to snug's kernels for which there is too
-// little.
+// limits sets how much workspace each product may use.
 func (c *code) limits() {
 	for _, r := range c.products {
 		r.limit += c.workspace
 	}
-	c.products = slices.DeleteFunc(c.products, func(r *replaced) bool { return r.limit < 0 })
 }
 
 // alignment is the largest power of two, up to 256, that divides an address; regions begin at multiples of
@@ -126,19 +126,16 @@ func (a address) alignment() int { return 1 << min(bits.TrailingZeros64(uint64(a
 
 // libraryForm is an epilogue in cuBLASLt's terms: D = op(A) op(B) + bias + C, and what is left to do with D.
 type libraryForm struct {
-	d       address
-	bias, c *placed   // nil: not added
-	rest    *epilogue // its product is D; nil: D is the result
+	bias, c   *placed // nil: not added
+	sum, done int     // the register that D holds, and how many instructions the library replaces
+	d         address
+	rest      *epilogue // its product is D; nil: D is the result
 }
 
-// forLibrary expresses an epilogue in cuBLASLt's terms. The sums with which it begins are the library's.
-// D takes the place of one of the results, which must be in the product's format, and where no operand is that
-// is still needed.
-func (ep *epilogue) forLibrary() (f libraryForm, ok bool) {
-	b := ep.body
-	sum, done := 0, 0 // the register that D holds, and how many instructions the library replaces
-	for ; done < len(b.Instrs); done++ {
-		o := ep.addend(done, sum)
+// sums finds the sums with which an epilogue begins.
+func (ep *epilogue) sums() (f libraryForm) {
+	for ; f.done < len(ep.body.Instrs); f.done++ {
+		o := ep.addend(f.done, f.sum)
 		if o == nil {
 			break
 		}
@@ -149,39 +146,46 @@ func (ep *epilogue) forLibrary() (f libraryForm, ok bool) {
 		if *to != nil {
 			break
 		}
-		*to, sum = o, b.Inputs+done
+		*to, f.sum = o, ep.body.Inputs+f.done
 	}
+	return f
+}
+
+// complete finds what is left to do, and a place for D: that of one of the results, which must be in the
+// product's format, and where no operand is that is still needed. It returns false if there is none.
+func (f *libraryForm) complete(ep *epilogue) bool {
+	b := ep.body
 	rest := &epilogue{first: ep.first, cols: ep.cols, out: slices.Clone(ep.out)}
 	var inputs []int
-	rest.body, inputs = b.After(done, sum)
+	rest.body, inputs = b.After(f.done, f.sum)
 	for _, i := range inputs {
 		rest.in = append(rest.in, ep.in[i-1])
 	}
 	holds := -1 // the result whose place D takes
 	for i, o := range ep.out {
 		if _, ok := dataTypes[o.dtype]; !ok {
-			return f, false
+			return false
 		}
 		// A result shares no memory with an operand but all of it, or blocks would race.
 		if o.dtype != ep.first || slices.ContainsFunc(rest.in, func(in placed) bool { return in.at == o.at }) {
 			continue
 		}
-		if holds < 0 || b.Results[holds] != sum && b.Results[i] == sum {
+		if holds < 0 || b.Results[holds] != f.sum && b.Results[i] == f.sum {
 			holds = i
 		}
 	}
 	if _, ok := dataTypes[ep.first]; !ok || holds < 0 {
-		return f, false
+		return false
 	}
 	f.d = ep.out[holds].at
-	if b.Results[holds] == sum { // is there already
+	if b.Results[holds] == f.sum { // is there already
 		rest.out = slices.Delete(rest.out, holds, holds+1)
 		rest.body.Results = slices.Delete(rest.body.Results, holds, holds+1)
 	}
 	if len(rest.out) > 0 {
 		f.rest = rest
 	}
-	return f, true
+	return true
 }
 
 // addend is the operand that instruction i adds to register sum, if that is all that is done with the

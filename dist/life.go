@@ -96,6 +96,7 @@ func (l *life) listen(r int, c net.Conn) {
 	for {
 		kind, about, text, err := readMessage(c)
 		l.mu.Lock()
+		silent := l.missed[r]
 		l.missed[r] = 0
 		l.gone[r] = l.gone[r] || err == nil && kind == bye
 		over := l.gone[r] || l.left
@@ -104,7 +105,11 @@ func (l *life) listen(r int, c net.Conn) {
 		case err != nil && over:
 			return
 		case err != nil:
-			l.end(&LostError{r, "its connection ended (" + err.Error() + ")"})
+			why := "its connection ended (" + err.Error() + ")"
+			if silent > 1 { // it may have hung, and been killed by a rank that noticed earlier
+				why = "no sign of life for " + (time.Duration(silent) * tick).String() + ", then " + why
+			}
+			l.end(&LostError{r, why})
 			return
 		case kind == ended:
 			l.end(&EndedError{about, text})

@@ -250,10 +250,11 @@ part_kernels.snug() { "$WORK/bin/card" kernels --device "cuda:$CARD" --precision
 part_kernels.own() { "$WORK/bin/card" kernels --no-cublas --device "cuda:$CARD" --precision "$PRECISION" ${SMALL:+--small --runs 1} | sed 's/"kernel":"/&own: /'; }
 part_kernels.torch() { CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_kernels.py" --device "$TORCH" --dtype "$PRECISION" ${SMALL:+--small --runs 1}; }
 
-# NVIDIA's checkers, on a step of a small work. Their tables go to the log.
 # What was measured of the matmuls of all programs so far.
 measured_matmuls() { find "$XDG_CACHE_HOME/snug" -name 'matmuls-*.json' 2>/dev/null; }
 part_matmuls() { measured_matmuls | head -n 1 | xargs cat; }
+
+# NVIDIA's checkers, on a step of a small work. Their tables go to the log.
 part_sanitizer() {
   local tool
   for tool in memcheck racecheck initcheck; do

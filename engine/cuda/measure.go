@@ -211,8 +211,7 @@ type trial struct {
 // newTrial fills the operands with random numbers: a card draws less power for zeros, and would be faster
 // than in a real run.
 func (x *image) newTrial(r *replaced, bases *[regions]driver.Ptr) (*trial, error) {
-	t := &trial{x, r, bases}
-	in := map[cublaslt.DataType]graph.DType{cublaslt.R32F: graph.F32, cublaslt.R16F: graph.F16, cublaslt.R16BF: graph.BF16}[r.In]
+	t, in := &trial{x, r, bases}, r.at.factors
 	rows, row := r.Batch*r.M, r.K
 	if r.TransA {
 		rows, row = r.Batch*r.K, r.M

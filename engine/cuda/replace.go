@@ -16,6 +16,7 @@ import (
 type replaceable struct {
 	*replaced
 	a, b, bias, c, d address
+	factors          graph.DType // the format of A and B
 	// free is where the workspace that the library may use begins.
 	free     address
 	epilogue *epilogue
@@ -58,7 +59,7 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 	if !l.library || !ok || !f.complete(e) {
 		return
 	}
-	r := &replaceable{a: p.a.at, b: p.b.at, d: f.d, epilogue: e}
+	r := &replaceable{a: p.a.at, b: p.b.at, d: f.d, factors: p.a.dtype, epilogue: e}
 	q := cublaslt.Product{
 		In: in, Out: dataTypes[e.first], TransA: p.a.trans, TransB: p.b.trans, Batch: p.batch, M: p.m, N: p.n, K: p.k,
 		TF32: p.tf32, Bias: f.bias != nil, Add: f.c != nil, AlignA: r.a.alignment(), AlignB: r.b.alignment(), AlignD: r.d.alignment(),
@@ -166,7 +167,7 @@ func (f *libraryForm) complete(ep *epilogue) bool {
 		if _, ok := dataTypes[o.dtype]; !ok {
 			return false
 		}
-		// A result shares no memory with an operand but all of it, or blocks would race.
+		// Operands and results that overlap are the same memory: otherwise blocks would race.
 		if o.dtype != ep.first || slices.ContainsFunc(rest.in, func(in placed) bool { return in.at == o.at }) {
 			continue
 		}
@@ -188,8 +189,8 @@ func (f *libraryForm) complete(ep *epilogue) bool {
 	return true
 }
 
-// addend is the operand that instruction i adds to register sum, if that is all that is done with the
-// register, and in the product's format, to which the library rounds only biases; otherwise nil.
+// addend is the operand that instruction i adds to register sum; nil if it does something else, if more is done
+// with the register, or if a format is not the product's. A bias may be float32: it is rounded for the library.
 func (ep *epilogue) addend(i, sum int) *placed {
 	q, ok := ep.body.Addend(i, sum)
 	if !ok || ep.body.Instrs[i].DType != ep.first || q < 1 || q >= ep.body.Inputs {

@@ -88,8 +88,8 @@ func (bd *Body) uses(r int) (n int) {
 	return n
 }
 
-// After returns what is left of a body when its first n instructions have made register r, and nothing else is
-// needed of them: r is its first input, and inputs lists the others, those of the body's that it uses.
+// After returns what is left of a body when its first n instructions have been executed, and register r is all
+// that is needed of them. Input 0 of the rest is r; inputs lists those of the body that are its inputs 1, 2, ...
 func (bd *Body) After(n, r int) (rest *Body, inputs []int) {
 	left := &Body{Instrs: bd.Instrs[n:], Results: bd.Results}
 	moved := map[int]int{r: 0}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -120,31 +121,16 @@ func toHalf() {
 	RET()
 }
 
-// words and wide add integers of 32 and 64 bits.
-func words() {
-	TEXT("addWordsAVX2", NOSPLIT, "func(d, a, b *[32]uint32)")
+// sums writes a function that adds integers of so many bits.
+func sums(name string, bits int, add func(...Op)) {
+	TEXT(name, NOSPLIT, fmt.Sprintf("func(d, a, b *[32]uint%d)", bits))
 	Pragma("noescape")
-	Doc("addWordsAVX2 adds integers of 32 bits.")
+	Doc(fmt.Sprintf("%s adds integers of %d bits.", name, bits))
 	p := pointers("d", "a", "b")
-	for i := 0; i < 128; i += 32 {
+	for i := 0; i < 4*bits; i += 32 {
 		x := YMM()
 		VMOVDQU(p[1].Offset(i), x)
-		VPADDD(p[2].Offset(i), x, x)
-		VMOVDQU(x, p[0].Offset(i))
-	}
-	VZEROUPPER()
-	RET()
-}
-
-func wide() {
-	TEXT("addWideAVX2", NOSPLIT, "func(d, a, b *[32]uint64)")
-	Pragma("noescape")
-	Doc("addWideAVX2 adds integers of 64 bits.")
-	p := pointers("d", "a", "b")
-	for i := 0; i < 256; i += 32 {
-		x := YMM()
-		VMOVDQU(p[1].Offset(i), x)
-		VPADDQ(p[2].Offset(i), x, x)
+		add(p[2].Offset(i), x, x)
 		VMOVDQU(x, p[0].Offset(i))
 	}
 	VZEROUPPER()

@@ -1,8 +1,9 @@
 //go:build linux
 
 // Package libcuda gives programs that load NVIDIA's driver simulated cards (engine/cuda/fakegpu): it builds a
-// libcuda.so.1, and a libcublasLt.so.12, whose functions are answered by this process. Code that loads the real driver, which is engine/cuda/driver
-// and programs as released, can then run and be tested without a card.
+// libcuda.so.1, and a libcublasLt.so.12, whose functions are answered by this process. Code that loads the real
+// libraries, which is engine/cuda/driver, engine/cuda/cublaslt and programs as released, can then run and be tested
+// without a card.
 package libcuda
 
 import (
@@ -41,7 +42,8 @@ const longestSocket = 107
 const CublasLt = "libcublasLt.so.12"
 
 // Start builds the library in a folder, and that of matmuls if the driver has one, and answers the programs that load
-// them, each with a driver of its own. Definitions are those of libcuda.c. The error is [dynlibtest.ErrNoCompiler] if there is no C compiler.
+// them, each with a driver of its own. Definitions are those of libcuda.c. The error is [dynlibtest.ErrNoCompiler] if
+// there is no C compiler.
 func Start(folder string, driver func() *fakegpu.Driver, definitions ...string) (*Machine, error) {
 	if err := os.CopyFS(folder, sources); err != nil {
 		return nil, err

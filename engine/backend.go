@@ -96,10 +96,11 @@ var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 // CUDA are the traits of NVIDIA cards. Tensors are aligned as cudaMalloc aligns, so that
 // every vector load is aligned and rows begin at a memory sector. A matmul that
 // recomputed GELU as it reads would do so in every tile of the other operand, which costs
-// a Turing card more than storing the result once.
-var CUDA = Traits{Name: "cuda", Align: 256, Fusion: withoutOperands(pass.FuseAll)}
+// a Turing card more than storing the result once. Logits do not stay in any cache, and go
+// through memory as exponentials of half their size.
+var CUDA = Traits{Name: "cuda", Align: 256, Fusion: onCards(pass.FuseAll)}
 
-func withoutOperands(f pass.Fusion) pass.Fusion {
-	f.Operands = false
+func onCards(f pass.Fusion) pass.Fusion {
+	f.Operands, f.Exponentials = false, true
 	return f
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -81,21 +82,30 @@ type chunkedLoss struct {
 	grad, accumulate, frozen       bool // frozen: there is no dw
 }
 
-func (c *compiler) linearCrossEntropy(n *graph.Node) ([]phase, error) {
-	l := c.chunkedLoss(n, n.Op.(graph.LinearCrossEntropy).Chunk)
+func (c *compiler) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy) ([]phase, error) {
+	if op.Exponentials {
+		return nil, errExponentials
+	}
+	l := c.chunkedLoss(n, op.Chunk)
 	l.scratch = c.ref(n.Out[2])
 	return c.lowerChunkedLoss(l, c.ref(n.Out[0]), c.ref(n.Out[1]))
 }
 
-func (c *compiler) linearCrossEntropyGrad(n *graph.Node) ([]phase, error) {
-	l := c.chunkedLoss(n, n.Op.(graph.LinearCrossEntropyGrad).Chunk)
+func (c *compiler) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEntropyGrad) ([]phase, error) {
+	if op.Exponentials {
+		return nil, errExponentials
+	}
+	l := c.chunkedLoss(n, op.Chunk)
 	l.grad, l.accumulate = true, len(n.In) > 5
 	l.dloss, l.dh, l.scratch = c.ref(n.In[4]), c.ref(n.Out[1]), c.ref(n.Out[len(n.Out)-1])
-	if l.frozen = n.Op.(graph.LinearCrossEntropyGrad).Frozen; !l.frozen {
+	if l.frozen = op.Frozen; !l.frozen {
 		l.dw = c.ref(n.Out[2])
 	}
 	return c.lowerChunkedLoss(l, c.ref(n.Out[0]), ref{})
 }
+
+// errExponentials refuses what is for devices without a cache for logits.
+var errExponentials = errors.New("exponentials of logits are kept by cards, not by processors")
 
 func (c *compiler) chunkedLoss(n *graph.Node, chunk int) *chunkedLoss {
 	return &chunkedLoss{

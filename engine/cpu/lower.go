@@ -72,9 +72,9 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 	case graph.CrossEntropyGrad:
 		return c.crossEntropyGrad(n)
 	case graph.LinearCrossEntropy:
-		return c.linearCrossEntropy(n)
+		return c.linearCrossEntropy(n, op)
 	case graph.LinearCrossEntropyGrad:
-		return c.linearCrossEntropyGrad(n)
+		return c.linearCrossEntropyGrad(n, op)
 	case graph.AdamW:
 		return c.adamW(n, op)
 	case graph.AdamW8bit:

@@ -90,6 +90,20 @@ func TestLargerShapes(t *testing.T) {
 			out := c.Emit(op, x, gamma, c.normal(graph.F32, 40))
 			return append(out, c.Emit(graph.ChannelNormGrad(op), c.normal(d, 2, 25, 24, 40), x, gamma, out[1], out[2])...)
 		})
+		for _, width := range []int{40, 42} { // rows of factors in whole pieces or not; rows of logits over several tiles
+			tol := conformance.Tolerance{Ulps: 32, Terms: 150 + width + 333, Inner: 1, InnerDType: d, Abs: 0x1p-20}
+			add(fmt.Sprintf("loss/%v/%d", d, width), tol, func(c *largerCase) []*graph.Value {
+				const rows, classes = 150, 333
+				in := []*graph.Value{
+					c.normal(d, rows, width), c.normal(d, classes, width), c.ints(classes, rows),
+					c.input(graph.T(graph.F32, rows), c.rng.Float64),
+				}
+				out := c.Emit(graph.LinearCrossEntropy{Chunk: 140, Exponentials: true}, in...)
+				dloss := c.input(graph.T(graph.F32), c.rng.Float64)
+				grads := c.Emit(graph.LinearCrossEntropyGrad{Chunk: 140, Exponentials: true}, append(in, dloss)...)
+				return append(out, grads[:3]...)
+			})
+		}
 		if d == graph.F32 {
 			continue
 		}

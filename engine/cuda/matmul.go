@@ -19,8 +19,7 @@ type factor struct {
 type product struct {
 	a, b           factor
 	batch, m, n, k int
-	// pitch is the distance in elements between rows of A that are padded with zeros, on tensor cores only;
-	// 0: rows are not padded.
+	// pitch is the distance in elements between rows of A that are padded with zeros; 0: rows are not padded.
 	pitch int
 	// tf32 says that float32 factors are rounded to TF32.
 	tf32 bool
@@ -190,23 +189,21 @@ func (p product) tiled() tiling.Product {
 // gemm launches a product; part i of K gives rows i*m... of the result.
 func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	s := p.tiled().Tile(l.sms)
-	kernel := map[int]string{64: "64", 128: "128"}[s]
-	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k)
-	threads := 128
+	pitch, rowB := cmp.Or(p.pitch, p.rowA()), p.n
+	if p.b.trans {
+		rowB = p.k
+	}
+	kernel, threads := tileName(s), 128
+	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k, pitch, parts, size)
 	if l.onTensorCores(p.a.dtype, p.tf32) {
-		pitch, rowB := cmp.Or(p.pitch, p.rowA()), p.n
-		if p.b.trans {
-			rowB = p.k
-		}
-		params.u32(pitch, parts, size)
 		if p.a.trans && p.b.trans || !aligned(p.a, pitch) || !aligned(p.b, rowB) {
 			kernel, s = "any", 64
 		}
 		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + formatOf(p.a.dtype)
 	} else {
-		l.steppable(p.m, p.n, p.k)
+		l.steppable(pitch, p.n, p.k)
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
-		params.u32(parts, size, flag(p.a.trans), flag(p.b.trans))
+		params.u32(flag(p.a.trans), flag(p.b.trans))
 	}
 	tiles := ceil(p.n, s) * ceil(p.m, s) * p.batch * parts
 	x := l.runProduct(kernel, [3]int{tiles, 1, 1}, threads, params, e, s, tiles, p.batch*parts*p.m*p.n)

@@ -245,9 +245,9 @@ func (ep *epilogue) work(x *launch, places, elems int) {
 		switch o.extent {
 		case full:
 			bytes := int64(elems) * o.dtype.Size()
-			x.adds(counts.Sector, int(ceil(bytes, 32))).moves(bytes)
+			x.adds(counts.Sector, accesses*int(ceil(bytes, 32))).moves(bytes)
 		case perColumn, perGroup: // read again by a warp for each of its rows
-			x.adds(counts.Sector, places*32*int(o.dtype.Size())/32)
+			x.adds(counts.Sector, accesses*places*32*int(o.dtype.Size())/32)
 		}
 	}
 }

@@ -85,11 +85,15 @@ func (b *Builder) CrossEntropy(logits, labels, weights *Value) *Value {
 
 // LinearCrossEntropy is CrossEntropy of h w^T without ever storing all logits: rows are processed
 // Chunk at a time, with logits in float32. Operands: h [N, D], w [V, D], labels I32 [N], weights
-// F32 [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch [Chunk, V] that holds one
-// chunk's logits.
+// F32 [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch F32 [Chunk, V] that holds
+// one chunk's logits.
 type LinearCrossEntropy struct {
 	Chunk int
 	TF32  bool // see [TF32Rule]
+	// Exponentials says that the matmul also sums up its results, so that no logits are kept:
+	// there is no scratch. In a gradient it holds their exponentials instead, relative to the
+	// greatest of some neighbors, in the format of the factors; rows take multiples of 16 bytes.
+	Exponentials bool
 }
 
 // Name is "linear_cross_entropy".
@@ -110,7 +114,22 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 	if l.Chunk < 1 || l.Chunk > n {
 		return nil, fmt.Errorf("chunk is %d, want 1..%d", l.Chunk, n)
 	}
-	return []Type{T(F32), T(F32, n), T(F32, l.Chunk, in[1].Shape[0])}, nil
+	out := []Type{T(F32), T(F32, n)}
+	if !l.Exponentials {
+		out = append(out, T(F32, l.Chunk, in[1].Shape[0]))
+	}
+	return out, nil
+}
+
+// LossScratch is the type of the scratch of a gradient that keeps exponentials, for h and w of
+// these types.
+func LossScratch(chunk int, h, w Type) Type {
+	d := h.DType
+	if w.DType != d {
+		d = F32
+	}
+	piece := int(16 / d.Size())
+	return T(d, chunk, (w.Shape[0]+piece-1)/piece*piece)
 }
 
 // Grad recomputes the logits chunk by chunk. (The simplify pass merges it with the
@@ -127,15 +146,22 @@ func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 }
 
 // Cost is one matmul.
-func (l LinearCrossEntropy) Cost(in, out []Type) Cost { return linearCECost(in, out, 1) }
+func (l LinearCrossEntropy) Cost(in, out []Type) Cost {
+	size := F32.Size()
+	if l.Exponentials {
+		size = 0
+	}
+	return linearCECost(in, out, 1, size)
+}
 
-func linearCECost(in, out []Type, products float64) Cost {
+// linearCECost is the cost with a number of matmuls and the size of what is kept of a logit.
+func linearCECost(in, out []Type, products float64, size int64) Cost {
 	c := traffic(in, out, 0)
 	n, d, v := in[0].Shape[0], in[0].Shape[1], in[1].Shape[0]
 	c.MatrixFLOPs = products * 2 * float64(n) * float64(d) * float64(v)
 	c.FLOPs = c.MatrixFLOPs + 14*float64(n)*float64(v)
-	// Each chunk of logits is written and read once more.
-	c.Bytes += 2 * 4 * float64(n) * float64(v)
+	// What is kept of a chunk is written and read once more.
+	c.Bytes += 2 * float64(size) * float64(n) * float64(v)
 	return c
 }
 
@@ -151,9 +177,10 @@ func (l LinearCrossEntropy) Autocast(in []Type, compute DType) ([]DType, Op) {
 // a state of the type of dw that dw is added to in place. Results: the F32 loss, dh, the
 // F32 dw, and the scratch. A frozen w has no dw, neither as a result nor to add to.
 type LinearCrossEntropyGrad struct {
-	Chunk  int
-	Frozen bool
-	TF32   bool // see [TF32Rule]
+	Chunk        int
+	Frozen       bool
+	TF32         bool // see [TF32Rule]
+	Exponentials bool // see [LinearCrossEntropy]
 }
 
 // Name is "linear_cross_entropy_grad".
@@ -173,14 +200,18 @@ func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if !in[4].Equal(out[0]) {
 		return nil, fmt.Errorf("dloss is %v, want %v", in[4], out[0])
 	}
+	scratch := out[2]
+	if l.Exponentials {
+		scratch = LossScratch(l.Chunk, in[0], in[1])
+	}
 	if l.Frozen {
-		return []Type{out[0], in[0], out[2]}, nil
+		return []Type{out[0], in[0], scratch}, nil
 	}
 	dw := in[1].With(F32)
 	if len(in) == 6 && !in[5].Equal(dw) {
 		return nil, fmt.Errorf("adds dw to %v, want %v", in[5], dw)
 	}
-	return []Type{out[0], in[0], dw, out[2]}, nil
+	return []Type{out[0], in[0], dw, scratch}, nil
 }
 
 // Aliases: dw is the sixth operand, if there is one.
@@ -200,12 +231,13 @@ func (l LinearCrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
 // dw there are two.
 func (l LinearCrossEntropyGrad) Cost(in, out []Type) Cost {
 	again := float64((in[0].Shape[0]+l.Chunk-1)/l.Chunk - 1)
+	size := out[len(out)-1].DType.Size()
 	if l.Frozen {
-		c := linearCECost(in, out, 2)
+		c := linearCECost(in, out, 2, size)
 		c.Bytes += again * float64(in[1].Bytes())
 		return c
 	}
-	c := linearCECost(in, out, 3)
+	c := linearCECost(in, out, 3, size)
 	c.Bytes += again * float64(in[1].Bytes()+2*out[2].Bytes())
 	return c
 }

@@ -12,6 +12,8 @@ import (
 // memory. Every instruction of a fused body rounds as the separate operation did: no bit
 // changes.
 //
+// The exponentials of a loss are taken where its logits are computed.
+//
 // A cluster of nodes becomes one node at the position of one of them. That is legal if
 // all its operands are defined there, no other node reads its results earlier, and no
 // state it reads is overwritten before; and it must not keep more memory alive than its
@@ -60,8 +62,11 @@ func fusedIn(f *graph.Func, can Fusion) (schedule, error) {
 
 // fused returns f with each cluster as one node.
 func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
-	f, err := operands(f, can)
+	f, err := exponentials(f, can)
 	if err != nil {
+		return nil, err
+	}
+	if f, err = operands(f, can); err != nil {
 		return nil, err
 	}
 	z := &fuser{newDefUse(f), can, make([]*cluster, len(f.Nodes)), make([][]moved, f.NumValues())}

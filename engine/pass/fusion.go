@@ -18,6 +18,8 @@ type Fusion struct {
 	Addends bool
 	// LoopReductions are column sums of what an elementwise loop computes or reads.
 	LoopReductions bool
+	// Exponentials are those of logits, which the matmul that computes them also sums up.
+	Exponentials bool
 	// Registers is the maximum number of inputs and instructions of a fused body, Results
 	// the maximum number of its results.
 	Registers, Results int
@@ -31,7 +33,8 @@ func (u *Unit) fusion() Fusion {
 	return *u.Fusion
 }
 
-// FuseAll allows everything that operations can express.
+// FuseAll allows everything that operations can express, except what changes the order of
+// sums.
 var FuseAll = Fusion{
 	Epilogues: true, Operands: true, OperandReductions: true, Addends: true, LoopReductions: true,
 	Registers: graph.MaxRegisters, Results: graph.MaxBodyResults,

@@ -167,28 +167,35 @@ func (s Speed) product(p tiling.Product, half bool, bytes, epilogue float64) nod
 	return t
 }
 
-// loss prices the cross-entropy of linear logits, a chunk of rows at a time. A matmul stores the logits of
-// each chunk in F32; the loss reads them twice, and the gradient reads them once more, for the gradient of
-// the logits and its two matmuls.
+// loss prices the cross-entropy of linear logits, a chunk of rows at a time. The matmul of each chunk stores
+// parts of its rows, and for the gradient the exponentials of its logits, in the format of the factors. Once
+// these have become the gradient of the logits, two matmuls read it.
 func (s Speed) loss(n *graph.Node, chunk int, half, grad, dw bool) (t nodeTime) {
 	x, w := n.In[0].Type, n.In[1].Type
 	rows, width, classes := x.Shape[0], x.Shape[1], w.Shape[0]
 	chunk = min(chunk, rows)
-	logits, size := float64(chunk)*float64(classes), float64(x.DType.Size())
-	matrix := func(a, b int) float64 { return float64(a) * float64(b) }
+	size := float64(graph.LossScratch(chunk, x, w).DType.Size())
+	matrix := func(a, b int) float64 { return size * float64(a) * float64(b) }
 	add := func(p tiling.Product, bytes float64) {
 		u := s.product(p, half, bytes, 0)
 		t.matmuls += u.total() - u.launch
 		t.launch += u.launch
 	}
-	add(tiling.Product{Batch: 1, M: chunk, N: classes, K: width}, size*(matrix(chunk, width)+matrix(classes, width))+4*logits)
-	t = t.then(s.pass(8*logits, s.Kernels.RowTraffic))
+	h, weights, kept := matrix(chunk, width), matrix(classes, width), matrix(chunk, classes)
+	const part, side = 8, 128 // bytes, and the columns of a tile
+	parts := part * float64(chunk) * math.Ceil(float64(classes)/side)
+	logits := h + weights + parts
 	if grad {
-		t = t.then(s.pass((4+size)*logits, s.Kernels.RowTraffic))
-		add(tiling.Product{Batch: 1, M: chunk, N: width, K: classes}, size*(logits+matrix(classes, width)+matrix(chunk, width)))
+		logits += kept
+	}
+	add(tiling.Product{Batch: 1, M: chunk, N: classes, K: width}, logits)
+	t = t.then(s.pass(2*parts, s.Kernels.RowTraffic))
+	if grad {
+		t = t.then(s.pass(2*kept, s.Bandwidth))
+		add(tiling.Product{Batch: 1, M: chunk, N: width, K: classes}, kept+weights+h)
 	}
 	if dw {
-		add(tiling.Product{Batch: 1, M: classes, N: width, K: chunk}, size*(logits+matrix(chunk, width))+8*matrix(classes, width))
+		add(tiling.Product{Batch: 1, M: classes, N: width, K: chunk}, kept+h+8*float64(classes)*float64(width))
 	}
 	chunks := float64(rows) / float64(chunk)
 	t.matmuls *= chunks

@@ -72,7 +72,10 @@ func linearCrossEntropy(tf32 bool, in []tensor, out []graph.Type) ([][]float64, 
 	if err != nil {
 		return nil, err
 	}
-	return append(res, make([]float64, out[2].Shape.Elems())), nil
+	for _, t := range out[2:] {
+		res = append(res, make([]float64, t.Shape.Elems()))
+	}
+	return res, nil
 }
 
 // linearCrossEntropyGrad: operands h, w, labels, weights, dloss, and the state that dw is

@@ -101,6 +101,7 @@ func groups() [][]sample {
 	rest.relations()
 	rest.optimizers()
 	rest.quantized()
+	rest.logits()
 	return [][]sample{loops.list, rest.list}
 }
 
@@ -223,10 +224,7 @@ func (all *samples) rows() {
 			all.emit(graph.CrossEntropy{}, graph.T(d, many, n), labels, f32(many))
 			all.emit(graph.CrossEntropyGrad{}, graph.T(d, many, n), labels, f32(many), f32(many), f32())
 			if d != graph.F32 {
-				all.add("linear_cross_entropy", func(s *sample) []*graph.Value {
-					in := []*graph.Value{s.value(d, many, 64), s.value(d, n, 64), s.value(graph.I32, many), s.value(graph.F32, many), s.value(graph.F32)}
-					return s.Emit(graph.LinearCrossEntropyGrad{Chunk: many}, in...)
-				})
+				all.emit(graph.LinearCrossEntropyGrad{Chunk: many, Exponentials: true}, graph.T(d, many, 64), graph.T(d, n, 64), labels, f32(many), f32())
 			}
 		}
 	}
@@ -564,6 +562,29 @@ func (all *samples) quantized() {
 					return s.Emit(graph.Dequantize{To: d}, s.state(f, 64, n))
 				})
 			}
+		}
+	}
+}
+
+// logits are further losses of linear logits: of a tile or two, with few and more steps along K.
+func (all *samples) logits() {
+	for _, d := range floats {
+		loss := func(rows, classes, width int) {
+			in := []graph.Type{graph.T(d, rows, width), graph.T(d, classes, width), graph.T(graph.I32, rows), f32(rows)}
+			all.emit(graph.LinearCrossEntropy{Chunk: rows, Exponentials: true}, in...)
+			all.emit(graph.LinearCrossEntropyGrad{Chunk: rows, Exponentials: true}, append(in, f32())...)
+		}
+		for _, side := range []int{64, 128} {
+			loss(side, side, 64)
+			loss(side, side, 192)
+		}
+		if d == graph.F32 {
+			loss(64, 200, 64)
+			loss(64, 4096, 64)
+		}
+		if d == graph.F16 { // rows that do not begin at multiples of 16 bytes
+			loss(62, 60, 60)
+			loss(62, 60, 188)
 		}
 	}
 }

@@ -237,13 +237,13 @@ DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, const Problem &p, u32 i
   multiply<S, A_INSIDE, B_INSIDE, VECTOR, T>(acc, tiles, la, lb, p.k0, p.k1);
 }
 
-// What becomes of the tile at (i0, j0): it goes through shared memory, 32 rows of
-// each warp at a time, so that a lane has four neighbors of a row, and from there
-// to a place. first is the row of the whole result that row 0 of C is.
+// Brings the tile at (i0, j0) through shared memory, 32 rows of each warp at a time, so
+// that a lane has four neighbors of a row, and gives these to what writes them. It is
+// told of four such pieces before the first is there, to load what it needs.
 //
 // A row of a warp has S/8 pieces of 16 bytes; piece c of row r lies at c ^ 2(r mod 4):
 // neither the pairs that fragments consist of nor the pieces meet a bank twice.
-template <int S> DEV void finish(const Accumulators<S> &acc, Tiles<S> &tiles, u32 m, u32 n, u32 i0, u32 j0, u32 first) {
+template <int S, class Writer> DEV void by_rows(const Accumulators<S> &acc, Tiles<S> &tiles, u32 i0, u32 j0, const Writer &to) {
   constexpr u32 W = S / 2, C = S / 8, R = 32 / C; // columns, pieces of a row, rows that a warp reads at once
   const u32 lane = TID & 31, warp = TID >> 5, g = lane >> 2, t = (lane & 3) * 2;
   float *staged = (float *)&tiles + warp * 32 * W;
@@ -261,22 +261,31 @@ template <int S> DEV void finish(const Accumulators<S> &acc, Tiles<S> &tiles, u3
     warp_sync();
     NO_UNROLL for (u32 r = h; r < 32; r += 4 * R) {
       const u32 row = rows + p * 32 + r;
-#define AT(u) first + row + u * R, col, row + u * R < m && col < n
-      PLACE_LOAD(0, AT(0));
-      PLACE_LOAD(1, AT(1));
-      PLACE_LOAD(2, AT(2));
-      PLACE_LOAD(3, AT(3));
+      to.template before<0>(row, col);
+      to.template before<1>(row + R, col);
+      to.template before<2>(row + 2 * R, col);
+      to.template before<3>(row + 3 * R, col);
 #define PUT(u)                                                                                                                 \
   {                                                                                                                            \
     const Neighbors<float, 4> v = *(const Neighbors<float, 4> *)(staged + (r + u * R) * W + ((c ^ ((r + u * R) & 3) << 1) << 2)); \
-    PLACE_BODY(u, v.v, AT(u));                                                                                                 \
+    to.template put<u>(v.v, row + u * R, col);                                                                                 \
   }
       PUT(0)
       PUT(1)
       PUT(2)
       PUT(3)
 #undef PUT
-#undef AT
     }
   }
+}
+
+// Writes the tile of a result of m rows and n columns to a place. first is the row of the
+// whole result that row 0 is.
+struct ToPlace {
+  u32 m, n, first;
+  template <int U> MEMBER void before(u32 row, u32 col) const { PLACE_LOAD(U, first + row, col, row < m && col < n); }
+  template <int U> MEMBER void put(const float (&v)[4], u32 row, u32 col) const { PLACE_BODY(U, v, first + row, col, row < m && col < n); }
+};
+template <int S> DEV void finish(const Accumulators<S> &acc, Tiles<S> &tiles, u32 m, u32 n, u32 i0, u32 j0, u32 first) {
+  by_rows(acc, tiles, i0, j0, ToPlace{m, n, first});
 }

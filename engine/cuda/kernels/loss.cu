@@ -20,22 +20,17 @@ template <class T> DEV void cross_entropy(const T *x, const int *labels, const f
   }
 }
 
-// dx = dloss * weight * (softmax - onehot). dx may lie on x. Its rows are pitch apart, zeros
-// after their n elements.
-template <class T, class U> DEV void cross_entropy_grad(const T *x, const int *labels, const float *weights, const float *lse, const float *dloss, U *dx, u32 n, u32 pitch) {
+// dx = dloss * weight * (softmax - onehot). dx may lie on x.
+template <class T> DEV void cross_entropy_grad(const T *x, const int *labels, const float *weights, const float *lse, const float *dloss, T *dx, u32 n) {
   const u32 row = BLOCK_X;
   const int label = labels[row];
   const float scale = label < 0 ? 0.0f : dloss[0] * weights[row], l = lse[row];
   x += (u64)row * n;
-  dx += (u64)row * pitch;
-  for (u32 i = BLOCK_Y * 1024 + TID; i < min_(pitch, (BLOCK_Y + 1) * 1024); i += 256) {
-    if (i >= n) {
-      dx[i] = from_f32<U>(0.0f);
-      continue;
-    }
+  dx += (u64)row * n;
+  for (u32 i = BLOCK_Y * 1024 + TID; i < min_(n, (BLOCK_Y + 1) * 1024); i += 256) {
     float p = exp_(to_f32(x[i]) - l);
     if ((int)i == label) p -= 1.0f;
-    dx[i] = from_f32<U>(scale == 0.0f ? 0.0f : p * scale);
+    dx[i] = from_f32<T>(scale == 0.0f ? 0.0f : p * scale);
   }
 }
 
@@ -43,14 +38,7 @@ template <class T, class U> DEV void cross_entropy_grad(const T *x, const int *l
   KERNEL __launch_bounds__(256) cross_entropy_##S(const T *x, const int *labels, const float *weights, float *lse, float *loss, u32 n) { \
     cross_entropy(x, labels, weights, lse, loss, n);                                                                                \
   }                                                                                                                                 \
-  KERNEL __launch_bounds__(256) cross_entropy_grad_##S(const T *x, const int *labels, const float *weights, const float *lse, const float *dloss, T *dx, u32 n, u32 pitch) { \
-    cross_entropy_grad(x, labels, weights, lse, dloss, dx, n, pitch);                                                                      \
+  KERNEL __launch_bounds__(256) cross_entropy_grad_##S(const T *x, const int *labels, const float *weights, const float *lse, const float *dloss, T *dx, u32 n) { \
+    cross_entropy_grad(x, labels, weights, lse, dloss, dx, n);                                                                      \
   }
 FOR_FLOATS(LOSS)
-// Logits of a chunk are float, their gradient is in the format of products.
-KERNEL __launch_bounds__(256) cross_entropy_grad_f32_f16(const float *x, const int *labels, const float *weights, const float *lse, const float *dloss, f16 *dx, u32 n, u32 pitch) {
-  cross_entropy_grad(x, labels, weights, lse, dloss, dx, n, pitch);
-}
-KERNEL __launch_bounds__(256) cross_entropy_grad_f32_bf16(const float *x, const int *labels, const float *weights, const float *lse, const float *dloss, bf16 *dx, u32 n, u32 pitch) {
-  cross_entropy_grad(x, labels, weights, lse, dloss, dx, n, pitch);
-}

@@ -9,14 +9,14 @@ template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 lda, u32 ld
 }
 
 // The grid is as that of gemm.cu.
-template <int R, class T> DEV void parts_of_k(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, u32 trans_a, u32 trans_b) {
+template <int R, class T> DEV void parts_of_k(const T *a, const T *b, u32 m, u32 n, u32 k, u32 lda, u32 parts, u32 part_size, u32 trans_a, u32 trans_b) {
   const u32 count = tiles_of<16 * R>(m, n), z = BLOCK_X / count, batch = z / parts, k0 = z % parts * part_size;
-  sgemm<R>(a + (u64)batch * m * k, b + (u64)batch * k * n, trans_a ? m : k, trans_b ? k : n, m, n, k0, min_(k0 + part_size, k), trans_a, trans_b, z * m, BLOCK_X % count);
+  sgemm<R>(a + (u64)batch * lda * (trans_a ? k : m), b + (u64)batch * k * n, lda, trans_b ? k : n, m, n, k0, min_(k0 + part_size, k), trans_a, trans_b, z * m, BLOCK_X % count);
 }
 
 #define SGEMM(NAME, R, F, T)                                                                                                       \
-  KERNEL __launch_bounds__(256, 2) sgemm_##NAME##_##F(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, u32 trans_a, u32 trans_b, Operands) { \
-    parts_of_k<R>(a, b, m, n, k, parts, part_size, trans_a, trans_b);                                                              \
+  KERNEL __launch_bounds__(256, 2) sgemm_##NAME##_##F(const T *a, const T *b, u32 m, u32 n, u32 k, u32 lda, u32 parts, u32 part_size, u32 trans_a, u32 trans_b, Operands) { \
+    parts_of_k<R>(a, b, m, n, k, lda, parts, part_size, trans_a, trans_b);                                                           \
   }
 SGEMM(128, 8, f32, float)
 SGEMM(64, 4, f32, float)

@@ -42,14 +42,16 @@ template <int R> DEV void put(float *s, const float (&v)[R / 2], bool inside) {
   UNROLL for (int p = 0; p < R / 2; p++) at[p * step] = v[p];
 }
 
-// The tile of [m, n] that begins at (i0, j0), of what two loaders bring, K from k0 to
-// k1. Row 0 of C is row first of the whole result.
-template <int R, class A, class B> DEV void sgemm(A &la, B &lb, u32 m, u32 n, u32 i0, u32 j0, u32 k0, u32 k1, u32 first) {
+// The shared memory of a block, in floats.
+template <int R> constexpr int SHARED = 4 * 8 * (16 * R + 4);
+
+// The tile of what two loaders bring, K from k0 to k1. Element (i, j) of a thread has row
+// 4 (TID / 16) + i mod 4 + 64 (i / 4) of the tile, and column 4 (TID mod 16) + j mod 4 +
+// 64 (j / 4).
+template <int R, class A, class B> DEV void smultiply(float (&acc)[R][R], float *shared, A &la, B &lb, u32 k0, u32 k1) {
   constexpr int S = 16 * R, L = S + 4;
-  __shared__ ALIGNED(16) float shared[4 * 8 * L];
   float(*sa)[8 * L] = (float(*)[8 * L])shared, (*sb)[8 * L] = sa + 2;
   const u32 ti = (TID >> 4) * 4, tj = (TID & 15) * 4;
-  float acc[R][R];
   UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < R; j++) acc[i][j] = 0.0f;
   float va[R / 2], vb[R / 2];
   u32 now = 0;
@@ -81,6 +83,13 @@ template <int R, class A, class B> DEV void sgemm(A &la, B &lb, u32 m, u32 n, u3
       put<R>(sb[now ^ 1], vb, lb.inside);
     }
   }
+}
+
+// The tile of [m, n] that begins at (i0, j0). Row 0 of C is row first of the whole result.
+template <int R, class A, class B> DEV void sgemm(A &la, B &lb, u32 m, u32 n, u32 i0, u32 j0, u32 k0, u32 k1, u32 first) {
+  __shared__ ALIGNED(16) float shared[SHARED<R>];
+  float acc[R][R];
+  smultiply<R>(acc, shared, la, lb, k0, k1);
   // The results go to their places from shared memory, P rows of a thread's at a
   // time: a loop in which no other result is touched needs few registers, and there is
   // one copy of the body for P rows.

@@ -1,0 +1,93 @@
+package cuda_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// A loss that cannot be computed is not a number, which ends a run; this includes a label without a class. After an
+// overflow the gradients are none either, so that loss scaling skips the update. Rows without weight do no harm.
+func TestLossThatIsNotANumber(t *testing.T) {
+	const rows, classes, width, bad = 5, 150, 8, 3
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		name       string
+		d          graph.DType
+		hidden     float64 // of row bad
+		label      float64 // of row bad
+		number     bool    // whether the loss is one
+	}{
+		{"sound", graph.F16, 1, 149, true},
+		{"overflow", graph.F16, inf, 149, false},
+		{"overflow", graph.F32, inf, 149, false},
+		{"not a number", graph.F16, math.NaN(), 149, false},
+		{"no class", graph.F16, 1, 150, false},
+		{"no class", graph.F32, 1, 150, false},
+		{"ignored", graph.F16, 1, -100, true},
+		{"ignored overflow", graph.F16, inf, -1, true},
+	} {
+		t.Run(c.name+" "+c.d.String(), func(t *testing.T) {
+			for _, card := range cards(t) {
+				b := graph.NewBuilder("f")
+				h, w := b.Input("h", graph.T(c.d, rows, width)), b.Input("w", graph.T(c.d, classes, width))
+				in := []*graph.Value{h, w, b.Input("labels", graph.T(graph.I32, rows)), b.Input("weights", graph.T(graph.F32, rows))}
+				g := b.Emit(graph.LinearCrossEntropyGrad{Chunk: rows}, append(in, b.Input("dloss", graph.T(graph.F32)))...)
+				b.Output("loss", g[0])
+				b.Output("dh", g[1])
+				p, err := engine.CompileForward(engine.CompileOptions{Traits: &engine.CUDA}, b.F)
+				if err != nil {
+					t.Fatal(err)
+				}
+				x, err := p.Load(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range p.Inputs {
+					elems := make([]float64, v.Type.Shape.Elems())
+					for i := range elems {
+						elems[i] = 1
+						switch {
+						case v.Name == "w":
+							elems[i] = float64(i%7) / 8
+						case v.Name == "h" && i/width == bad:
+							elems[i] = c.hidden
+						case v.Name == "labels" && i == bad:
+							elems[i] = c.label
+						}
+					}
+					to, _ := x.Input(0, v.Name)
+					to.SetFloat64s(elems)
+				}
+				if err := x.Run("f", 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				loss, err := x.OutputF32("f", "loss")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ok := !math.IsNaN(float64(loss[0])); ok != c.number {
+					t.Errorf("%s: the loss is %v", card.Name, loss[0])
+				}
+				dh, err := x.Output("f", "dh")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, v := range dh.Float64s() {
+					if ok := !math.IsNaN(v); ok != (c.number || i/width != bad) && c.label != classes {
+						t.Errorf("%s: the gradient of row %d is %v", card.Name, i/width, v)
+					}
+				}
+				if err := x.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

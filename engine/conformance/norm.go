@@ -7,7 +7,7 @@ import (
 )
 
 func (t *table) norms() {
-	shapes := []graph.Shape{{1}, {5}, {4, 10}, {2, 3, 33}, {3, 1, 768}, {7, 2050}}
+	shapes := []graph.Shape{{1}, {5}, {4, 10}, {2, 3, 33}, {3, 1, 768}, {2, 1100}, {7, 2050}, {3, 2052}}
 	for _, d := range floats {
 		for _, s := range shapes {
 			for _, rms := range []bool{false, true} {

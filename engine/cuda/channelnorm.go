@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/counts"
+)
 
 // channels is a tensor as norms over channels view it: [outer, rows, channels], with one set of statistics
 // for every `wide` channels.
@@ -47,7 +50,8 @@ func (l *lowering) channelNorm(n *graph.Node, op graph.ChannelNorm) {
 		moments := l.take(2 * c.partial())
 		c.work(l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c)))
 		l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c)).
-			does("row", c.stats()).does("line", c.stats()*warps(c.parts*c.wide))
+			does("row", c.stats()).does("line", c.stats()*warps(c.parts*c.wide)).does("part", c.stats()*c.parts*c.wide).
+			adds(counts.Sector, 2*c.stats()*c.parts*ceil(8*c.wide, 32)) // those of a part's channels, for two loads
 	}
 	p := new(params).ptr(l.at(x)).ptr(l.at(n.In[1])).ptr(l.at(n.In[2])).ptr(mean).ptr(variance).ptr(l.at(n.Out[0]))
 	c.work(l.run("channel_norm"+d, c.blocks(), 256, p.f32(op.Eps).channels(c)))

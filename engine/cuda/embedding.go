@@ -25,7 +25,7 @@ func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
 		does("row", rows).does("line", stairs(rows, 32)).moves(2 * traffic(ids))
 	p := new(params).ptr(l.at(dy)).ptr(l.at(ids)).ptr(first).ptr(to).u32(rows, width, op.Vocab)
 	// The cost depends on how often ids repeat; assume they do not.
-	wide := ceil(width, 256)
+	wide := ceil(width, 1024)
 	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, wide, 1}, 256, p).
 		does("block", rows*wide).does("line", rows*warps(width)).does("look", wide*stairs(rows, 256)).moves(traffic(dy), 8*int64(rows)*int64(width))
 }

@@ -84,6 +84,12 @@ func TestLargerShapes(t *testing.T) {
 		conv("few", graph.Conv(4, 3), graph.Shape{1, 38, 41, 3}, graph.Shape{40, 3, 7, 7})        // the first layer
 		depth := graph.Conv2D{Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}, Pad: [4]int{0, 0, 3, 0}, Groups: 40}
 		conv("depthwise", depth, graph.Shape{2, 1, 600, 40}, graph.Shape{40, 1, 1, 4}) // pixels in parts
+		for _, width := range []int{60, 320, 772, 1284, 2060} {                        // blocks with several rows
+			add(fmt.Sprintf("layer_norm_grad/%v/%d", d, width), conformance.Tolerance{Ulps: 4, Terms: width + 37}, func(c *largerCase) []*graph.Value {
+				stats := func() *graph.Value { return c.input(graph.T(graph.F32, 37), c.rng.Float64) }
+				return c.Emit(graph.LayerNormGrad{Eps: 1e-5}, c.normal(d, 37, width), c.normal(d, 37, width), c.normal(graph.F32, width), stats(), stats())
+			})
+		}
 		add(fmt.Sprintf("group_norm/%v", d), conformance.Tolerance{Ulps: 8, Terms: 3000}, func(c *largerCase) []*graph.Value {
 			x, gamma := c.normal(d, 2, 25, 24, 40), c.normal(graph.F32, 40) // rows in parts
 			op := graph.ChannelNorm{Eps: 1e-5, Groups: 4}

@@ -70,7 +70,7 @@ func (p *params) ptr(to address) *params {
 }
 
 // null appends a null address.
-func (p *params) null() { p.u64(0) }
+func (p *params) null() *params { return p.u64(0) }
 
 func (p *params) u32(v ...int) *params {
 	p.align(4)

@@ -15,11 +15,11 @@ func TestLossThatIsNotANumber(t *testing.T) {
 	const rows, classes, width, bad = 5, 150, 8, 3
 	inf := math.Inf(1)
 	for _, c := range []struct {
-		name       string
-		d          graph.DType
-		hidden     float64 // of row bad
-		label      float64 // of row bad
-		number     bool    // whether the loss is one
+		name   string
+		d      graph.DType
+		hidden float64 // of row bad
+		label  float64 // of row bad
+		number bool    // whether the loss is one
 	}{
 		{"sound", graph.F16, 1, 149, true},
 		{"overflow", graph.F16, inf, 149, false},

@@ -39,50 +39,102 @@ func (l *lowering) layerNorm(n *graph.Node, op graph.LayerNorm) {
 }
 
 func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
-	dy, x, gamma, mean, rstd := n.In[0], n.In[1], l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4])
+	dy, x := n.In[0], n.In[1]
 	rows, width := x.Shape().Rows(), x.Shape().Last()
 	formats, dyAt := l.gradFormats(x, dy)
-
-	// Compute the sums first, as dx may overwrite dy.
-	const most = 256 // rows of a part
-	parts := min(ceil(rows, most), 65535)
-	size := ceil(rows, parts)
-	parts = ceil(rows, size)
-	dgamma, dbeta := l.at(n.Out[1]), address{}
-	if !op.RMS {
-		dbeta = l.at(n.Out[2])
-	}
-	toGamma, toBeta := dgamma, dbeta
-	if parts > 1 {
-		toGamma = l.take(4 * int64(parts) * int64(width))
-		toBeta = l.take(4 * int64(parts) * int64(width))
-	}
-	p := new(params).ptr(dyAt).ptr(l.at(x)).ptr(mean).ptr(rstd).ptr(toGamma)
-	if op.RMS {
-		p.null()
-	} else {
-		p.ptr(toBeta)
-	}
-	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, p.u32(rows, width, size)).
-		does("block", warps(width)*parts).does("line", warps(width)*rows).moves(traffic(dy, x)).overRows()
-	if parts > 1 {
-		l.reduceColumns("sum_", graph.F32, toGamma, dgamma, 1, parts, width, 1)
-		if !op.RMS {
-			l.reduceColumns("sum_", graph.F32, toBeta, dbeta, 1, parts, width, 1)
-		}
-	}
-
-	p = new(params).ptr(dyAt).ptr(l.at(x)).ptr(gamma).ptr(mean).ptr(rstd)
-	if len(n.In) == 6 {
-		p.ptr(l.at(n.In[5]))
-	} else {
-		p.null()
-	}
 	moved := traffic(dy, x, n.Out[0])
 	if len(n.In) == 6 {
 		moved += traffic(n.In[5])
 	}
-	l.runRows(op.Name(), formats, rows, width, moved, p.ptr(l.at(n.Out[0])).u32(rows, width))
+	// row are the parameters of kernels that compute dx.
+	row := func() *params {
+		p := new(params).ptr(dyAt).ptr(l.at(x)).ptr(l.at(n.In[2])).ptr(l.at(n.In[3])).ptr(l.at(n.In[4]))
+		if len(n.In) == 6 {
+			p.ptr(l.at(n.In[5]))
+		} else {
+			p.null()
+		}
+		return p.ptr(l.at(n.Out[0]))
+	}
+	if group, atOnce, lines := sumsGroup(width); group != "" {
+		// Each block takes as many rows as keep all multiprocessors busy.
+		const blocks = 4 // of a multiprocessor
+		size := ceil(ceil(rows, blocks*l.sms), atOnce) * atOnce
+		s := l.normSums(n, op, ceil(rows, size))
+		l.run(op.Name()+"_"+group+formats, s.parts, 256, s.pair(row(), s.gammas, s.betas).u32(rows, width, size)).
+			does("row", rows).does("line", rows*lines).does("part", s.parts).does("end", s.parts*lines).moves(moved).overRows()
+		s.finish(width)
+		return
+	}
+	const most = 256 // rows of a part
+	size := ceil(rows, min(ceil(rows, most), 65535))
+	// Compute the sums first, as dx may overwrite dy.
+	s := l.normSums(n, op, ceil(rows, size))
+	p := s.pair(new(params).ptr(dyAt).ptr(l.at(x)).ptr(l.at(n.In[3])).ptr(l.at(n.In[4])), s.gammas, s.betas)
+	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), s.parts, 1}, 256, p.u32(rows, width, size)).
+		does("block", warps(width)*s.parts).does("line", warps(width)*rows).moves(traffic(dy, x)).overRows()
+	s.finish(width)
+	l.run(op.Name()+"_block"+formats, rows, 256, row().u32(rows, width)).does("row", rows).does("line", rows*warps(width)).moves(moved).overRows()
+}
+
+// sumsGroup is the suffix of the kernels for the gradient of rows of n elements that add up the columns as well,
+// how many rows a block has at a time, and how many warps work on a row; "" if there is none.
+func sumsGroup(n int) (suffix string, rows, lines int) {
+	switch {
+	case n%4 != 0 || n > 4096:
+		return "", 0, 0
+	case n <= 512:
+		return "w512", 8, ceil(n, 128)
+	case n <= 1024:
+		return "b1024", 1, ceil(n, 128)
+	case n <= 2048:
+		return "b2048", 1, ceil(n, 128)
+	}
+	return "b4096", 1, ceil(n, 128)
+}
+
+// normSums are the gradients of a norm's weights, summed up over parts of the rows.
+type normSums struct {
+	*lowering
+	parts         int
+	rms           bool // there is no beta
+	dgamma, dbeta address
+	gammas, betas address // of the parts
+}
+
+func (l *lowering) normSums(n *graph.Node, op graph.LayerNormGrad, parts int) *normSums {
+	s := &normSums{lowering: l, parts: parts, rms: op.RMS, dgamma: l.at(n.Out[1])}
+	if !s.rms {
+		s.dbeta = l.at(n.Out[2])
+	}
+	s.gammas, s.betas = s.dgamma, s.dbeta
+	if parts > 1 {
+		size := 4 * int64(parts) * n.Out[1].Shape().Elems()
+		s.gammas, s.betas = l.take(size), l.take(size)
+	}
+	return s
+}
+
+// pair appends addresses for gamma and beta.
+func (s *normSums) pair(p *params, gamma, beta address) *params {
+	if p.ptr(gamma); s.rms {
+		return p.null()
+	}
+	return p.ptr(beta)
+}
+
+// finish adds up the parts.
+func (s *normSums) finish(width int) {
+	if s.parts == 1 {
+		return
+	}
+	n := 2
+	if s.rms {
+		n = 1
+	}
+	p := s.pair(s.pair(new(params), s.gammas, s.betas), s.dgamma, s.dbeta)
+	s.runGrid("layer_norm_sums", [3]int{ceil(width, 32), n, 1}, 1024, p.u32(s.parts, width)).
+		does("block", n*warps(width)).does("line", n*warps(width)*s.parts)
 }
 
 // gradFormats is the suffix of the kernels for the formats of x and dy, and the address of dy in its format:

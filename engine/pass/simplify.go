@@ -164,9 +164,12 @@ func hoistGrad(f *graph.Func, n *graph.Node, ni int, g *graph.Node, gi int) {
 		}
 	}
 	lse := n.Out[1]
+	if slices.ContainsFunc(f.Outputs, func(o graph.Output) bool { return o.Value == lse }) {
+		return // the log-sum-exp itself is used
+	}
 	for _, m := range f.Nodes {
 		if slices.Contains(m.In, lse) {
-			return // the log-sum-exp itself is used
+			return
 		}
 	}
 	for _, m := range f.Nodes {

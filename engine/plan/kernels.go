@@ -84,10 +84,8 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 	case graph.CrossEntropy: // the largest logit of each row, then its sum
 		t.vector, t.traffic = vector, over(c.Bytes+float64(in[0].Type.Bytes()), s.Kernels.RowTraffic)
 		t.launch *= 2
-	case graph.LayerNormGrad: // the sums of columns, then the rows
-		t.vector, t.traffic = vector, over(c.Bytes, s.Kernels.RowTraffic)
-		t = t.then(s.pass(float64(in[0].Type.Bytes()+in[1].Type.Bytes()), s.Kernels.RowTraffic))
-		t.launch += 2 * s.Launch
+	case graph.LayerNormGrad: // then the sums of the columns of blocks
+		t.vector, t.traffic, t.launch = vector, over(c.Bytes, s.Kernels.RowTraffic), 2*s.Launch
 	case graph.GlobalNorm: // the sums of all tensors, then the root
 		t.vector, t.launch = vector, 2*s.Launch
 	case graph.Adafactor: // sums, means, the mean of means, squares, their root, the step

@@ -207,18 +207,26 @@ func (all *samples) rows() {
 					in = in[:2]
 				}
 				all.emit(norm, in...)
-				for _, of := range []graph.DType{d, graph.F32} {
-					all.emit(graph.LayerNormGrad(norm), graph.T(of, many, n), graph.T(d, many, n), f32(n), f32(many), f32(many))
-				}
 			}
 			if d == graph.F32 {
 				all.emit(graph.Softmax{}, f32(many, n))
 				all.emit(graph.SoftmaxGrad{}, f32(many, n), f32(many, n))
 			}
 		}
-		// Columns of more rows are summed in parts.
-		all.emit(graph.LayerNormGrad{Eps: 1e-5}, graph.T(d, 600, 64), graph.T(d, 600, 64), f32(64), f32(600), f32(600))
-		all.emit(graph.LayerNormGrad{Eps: 1e-5}, f32(600, 64), graph.T(d, 600, 64), f32(64), f32(600), f32(600))
+		for _, x := range [][2]int{
+			{many, 128}, {many, 384}, {1288, 128}, {1288, 256}, // of more rows a block has several
+			{many, 640}, {many, 1024}, {168, 640}, {168, 1024},
+			{many, 1152}, {many, 2048}, {168, 1152}, {168, 2048},
+			{many, 2176}, {many, 4096}, {168, 2176}, {168, 4096},
+			{many, 62}, {many, 1026}, {600, 62}, // whose columns another kernel adds up
+		} {
+			rows, n := x[0], x[1]
+			for _, rms := range []bool{false, true} {
+				for _, of := range []graph.DType{d, graph.F32} {
+					all.emit(graph.LayerNormGrad{Eps: 1e-5, RMS: rms}, graph.T(of, rows, n), graph.T(d, rows, n), f32(n), f32(rows), f32(rows))
+				}
+			}
+		}
 		for _, n := range []int{200, 4096} {
 			labels := graph.T(graph.I32, many)
 			all.emit(graph.CrossEntropy{}, graph.T(d, many, n), labels, f32(many))

@@ -19,28 +19,41 @@ KERNEL __launch_bounds__(256) embedding_first(const int *ids, u32 *first, u32 n)
   if (lane == 0) first[at] = !seen;
 }
 
-// Adds the rows of dy with one id to that row of the table, in order. Block (x, y)
-// does 256 columns of the position x, if it is the first with its id.
+// Adds the rows of dy with one id to that row of the table, in order. Block (x, y) does
+// 1024 columns of the position x, if it is the first with its id. Up to four rows are
+// loaded at once, as some ids are frequent.
 template <class T> DEV void embedding_grad(const T *dy, const int *ids, const u32 *first, float *table, u32 n, u32 width, u32 vocabulary) {
-  const u32 at = BLOCK_X, col = BLOCK_Y * 256 + TID;
+  constexpr int C = 4, Q = 4; // columns of a thread, 256 apart; rows
+  const u32 at = BLOCK_X, col = BLOCK_Y * 256 * C + TID;
   const u32 id = (u32)ids[at];
   if (!first[at] || id >= vocabulary) return;
   __shared__ u32 found[8];
-  float s = col < width ? table[(u64)id * width + col] : 0.0f;
+  table += (u64)id * width;
+  float s[C];
+  UNROLL for (int c = 0; c < C; c++) s[c] = col + c * 256 < width ? table[col + c * 256] : 0.0f;
   for (u32 from = at; from < n; from += 256) {
     const u32 i = from + TID;
-    u32 hit;
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(hit) : "r"((u32)(i < n && (u32)ids[i] == id)));
+    const u32 hit = ballot(i < n && (u32)ids[i] == id);
     SYNC();
     if ((TID & 31) == 0) found[TID >> 5] = hit;
     SYNC();
     for (u32 w = 0; w < 8; w++)
-      for (u32 bits = found[w]; bits; bits &= bits - 1) {
-        const u32 row = from + w * 32 + (u32)__builtin_ctz(bits);
-        if (col < width) s += to_f32(dy[(u64)row * width + col]);
+      for (u32 bits = found[w]; bits;) {
+        u32 row[Q];
+        bool is[Q];
+        UNROLL for (int q = 0; q < Q; q++) {
+          is[q] = bits != 0;
+          row[q] = from + w * 32 + (bits ? (u32)__builtin_ctz(bits) : 0);
+          bits &= bits - 1;
+        }
+        UNROLL for (int c = 0; c < C; c++) if (col + c * 256 < width) {
+          T v[Q];
+          UNROLL for (int q = 0; q < Q; q++) v[q] = dy[(u64)row[q] * width + col + c * 256];
+          UNROLL for (int q = 0; q < Q; q++) if (is[q]) s[c] += to_f32(v[q]);
+        }
       }
   }
-  if (col < width) table[(u64)id * width + col] = s;
+  UNROLL for (int c = 0; c < C; c++) if (col + c * 256 < width) table[col + c * 256] = s[c];
 }
 
 #define PICK(S, T, R, U)                                                                                                     \

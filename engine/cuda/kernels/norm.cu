@@ -1,14 +1,18 @@
 // Layer norm, RMS norm and softmax over rows, and their gradients. A row of up to
 // 1024 elements, a multiple of four, stays in the registers of one warp, eight rows
-// a block; any other has a block of 256 threads, which reads it for each pass.
+// a block; any other has a block of 256 threads, which reads it for each pass. In the
+// gradients of norms, whose threads also add up columns, a warp has rows of up to 512
+// elements, and a block keeps those of up to 4096.
 #include "math.h"
 
 // What works on a row: SIZE threads, each with K pieces of Q neighbors in
 // registers, or K = 0: with any number of them, in memory.
 template <int SIZE, int K, int Q> struct Group {
   static constexpr int size = SIZE, pieces = K, width = Q;
+  static constexpr u32 rows = SIZE == 32 ? 8 : 1; // of a block at a time
   float *scratch;
-  MEMBER u32 row() { return SIZE == 32 ? BLOCK_X * 8 + (TID >> 5) : BLOCK_X; }
+  MEMBER u32 row() { return BLOCK_X * rows + among(); }
+  MEMBER u32 among() { return SIZE == 32 ? TID >> 5 : 0; } // the rows at a time
   MEMBER u32 rank() { return SIZE == 32 ? TID & 31 : TID; }
   MEMBER float sum(float v) { return SIZE == 32 ? warp_sum(v) : block_sum(v, scratch); }
   MEMBER float top(float v) { return SIZE == 32 ? warp_max(v) : block_max(v, scratch); }
@@ -16,6 +20,10 @@ template <int SIZE, int K, int Q> struct Group {
 typedef Group<32, 2, 4> Warp256;
 typedef Group<32, 8, 4> Warp1024;
 typedef Group<256, 0, 1> Block;
+typedef Group<32, 4, 4> Warp512;
+typedef Group<256, 1, 4> Block1024;
+typedef Group<256, 2, 4> Block2048;
+typedef Group<256, 4, 4> Block4096;
 
 // A row as the threads of a group hold it. each(f) calls f with the index of the
 // first of Q neighbors and their values.
@@ -74,6 +82,16 @@ DEV void layer_norm(const T *x, const float *gamma, const float *beta, T *y, flo
   }
 }
 
+// The sums of a row that its gradient needs.
+struct RowSums {
+  float a, b;
+  MEMBER RowSums(float a, float b) : a(a), b(b) {}
+  MEMBER explicit RowSums(int) : a(0.0f), b(0.0f) {}
+  RowSums() = default;
+  MEMBER void operator+=(const RowSums &o) { a += o.a, b += o.b; }
+};
+DEV RowSums shuffle_xor(const RowSums &v, int lanes) { return {shuffle_xor(v.a, lanes), shuffle_xor(v.b, lanes)}; }
+
 // dx = rstd * (dy gamma - mean(dy gamma) - z mean(dy gamma z)), z = (x - mean) rstd;
 // with RMS without the first mean. Where add is given it is added.
 template <class G, bool RMS, class T, class U>
@@ -111,6 +129,93 @@ DEV void layer_norm_grad(const U *dy, const T *x, const float *gamma, const floa
     }
     store(dx + i, z);
   });
+}
+
+// The same, with the sums over the rows of a part, size rows: dgamma of dy z, dbeta of dy;
+// each is [parts, n].
+template <class G, bool RMS, class T, class U>
+DEV void layer_norm_grads(const U *dy, const T *x, const float *gamma, const float *means, const float *rstds, const T *add, T *dx, float *dgamma, float *dbeta, u32 rows, u32 n, u32 size) {
+  constexpr int Q = G::width, K = G::pieces;
+  __shared__ RowSums scratch[33];
+  G g{};
+  const u32 end = min_(rows, (BLOCK_X + 1) * size);
+  float scale[K][Q], dg[K][Q], db[K][Q];
+  UNROLL for (int k = 0; k < K; k++) EACH(j) scale[k][j] = dg[k][j] = db[k][j] = 0.0f;
+  const u32 first = g.rank() * Q; // its pieces are size * Q apart
+#define PIECES(k) UNROLL for (int k = 0; k < K; k++) if (const u32 i = first + k * G::size * Q; i < n)
+  PIECES(k) load(scale[k], gamma + i);
+  NO_UNROLL for (u32 row = BLOCK_X * size + g.among(); row < end; row += G::rows) {
+    const u64 at = (u64)row * n;
+    float v[K][Q], d[K][Q];
+    UNROLL for (int k = 0; k < K; k++) EACH(j) v[k][j] = d[k][j] = 0.0f;
+    PIECES(k) load(v[k], x + at + i);
+    PIECES(k) load(d[k], dy + at + i);
+    const float mean = means[row], rstd = rstds[row];
+    RowSums s(0);
+    UNROLL for (int k = 0; k < K; k++) EACH(j) {
+      const float z = (v[k][j] - mean) * rstd;
+      dg[k][j] = fma(d[k][j], z, dg[k][j]);
+      db[k][j] += d[k][j];
+      v[k][j] = z;
+      d[k][j] *= scale[k][j];
+      s += {d[k][j], d[k][j] * z};
+    }
+    s = G::size == 32 ? warp_sum(s) : block_sum(s, scratch);
+    const float a = RMS ? 0.0f : s.a / (float)n, b = s.b / (float)n;
+    PIECES(k) {
+      float z[Q], w[Q];
+      EACH(j) z[j] = rounded<T>(rstd * (d[k][j] - a - v[k][j] * b));
+      if (add) {
+        load(w, add + at + i);
+        EACH(j) z[j] += w[j];
+      }
+      store(dx + at + i, z);
+    }
+  }
+  dgamma += (u64)BLOCK_X * n;
+  if (!RMS) dbeta += (u64)BLOCK_X * n;
+  if constexpr (G::rows == 1) {
+    PIECES(k) {
+      store(dgamma + i, dg[k]);
+      if (!RMS) store(dbeta + i, db[k]);
+    }
+  } else { // of one warp after the other
+    __shared__ ALIGNED(16) float sums[2][32 * K * Q];
+    for (u32 w = 0; w < G::rows; w++) {
+      if (g.among() == w) PIECES(k) {
+        if (w) {
+          float a[Q], b[Q];
+          load(a, sums[0] + i);
+          load(b, sums[1] + i);
+          EACH(j) dg[k][j] = a[j] + dg[k][j], db[k][j] = b[j] + db[k][j];
+        }
+        store(sums[0] + i, dg[k]);
+        store(sums[1] + i, db[k]);
+      }
+      SYNC();
+    }
+    for (u32 i = TID; i < n; i += 256) {
+      dgamma[i] = sums[0][i];
+      if (!RMS) dbeta[i] = sums[1][i];
+    }
+  }
+#undef PIECES
+}
+
+// Adds up parts: dgamma, and along y dbeta. A block has 32 columns and 32 interleaved series
+// of parts.
+KERNEL __launch_bounds__(1024) layer_norm_sums(const float *gammas, const float *betas, float *dgamma, float *dbeta, u32 parts, u32 n) {
+  __shared__ float scratch[32][33];
+  const float *const from = BLOCK_Y ? betas : gammas;
+  float *const to = BLOCK_Y ? dbeta : dgamma;
+  const u32 lane = TID & 31, series = TID >> 5, col = BLOCK_X * 32 + lane;
+  float s = 0.0f;
+  if (col < n)
+    for (u32 p = series; p < parts; p += 32) s += from[(u64)p * n + col];
+  scratch[series][lane] = s;
+  SYNC();
+  s = warp_sum(scratch[lane][series]);
+  if (lane == 0 && BLOCK_X * 32 + series < n) to[BLOCK_X * 32 + series] = s;
 }
 
 // The sums over the rows of a part: dgamma of dy z, dbeta of dy; each is [parts, n].
@@ -193,11 +298,15 @@ template <class G> DEV void softmax_grad(const float *y, const float *dy, float 
     layer_norm<G, RMS>(x, gamma, beta, y, means, rstds, rows, n, eps);                                                              \
   }
 #define NORM(W, G, S, T) NORM_OF(layer_norm, false, W, G, S, T) NORM_OF(rms_norm, true, W, G, S, T)
-#define NORM_GRAD_OF(NAME, RMS, W, G, S, T, R, U)                                                                                   \
-  KERNEL BOUNDS NAME##_##W##_##S##_##R(const U *dy, const T *x, const float *gamma, const float *means, const float *rstds, const T *add, T *dx, u32 rows, u32 n) { \
-    layer_norm_grad<G, RMS>(dy, x, gamma, means, rstds, add, dx, rows, n);                                                          \
+#define NORM_GRAD(NAME, RMS, S, T, R, U)                                                                                            \
+  KERNEL BOUNDS NAME##_block_##S##_##R(const U *dy, const T *x, const float *gamma, const float *means, const float *rstds, const T *add, T *dx, u32 rows, u32 n) { \
+    layer_norm_grad<Block, RMS>(dy, x, gamma, means, rstds, add, dx, rows, n);                                                      \
   }
-#define NORM_GRAD(W, G, S, T, R, U) NORM_GRAD_OF(layer_norm_grad, false, W, G, S, T, R, U) NORM_GRAD_OF(rms_norm_grad, true, W, G, S, T, R, U)
+#define NORM_GRADS_OF(NAME, RMS, W, G, S, T, R, U)                                                                                  \
+  KERNEL BOUNDS NAME##_##W##_##S##_##R(const U *dy, const T *x, const float *gamma, const float *means, const float *rstds, const T *add, T *dx, float *dgamma, float *dbeta, u32 rows, u32 n, u32 size) { \
+    layer_norm_grads<G, RMS>(dy, x, gamma, means, rstds, add, dx, dgamma, dbeta, rows, n, size);                                    \
+  }
+#define NORM_GRADS(W, G, S, T, R, U) NORM_GRADS_OF(layer_norm_grad, false, W, G, S, T, R, U) NORM_GRADS_OF(rms_norm_grad, true, W, G, S, T, R, U)
 #define NORM_COLUMNS(S, T, R, U)                                                                                                    \
   KERNEL BOUNDS layer_norm_columns_##S##_##R(const U *dy, const T *x, const float *means, const float *rstds, float *dgamma, float *dbeta, u32 rows, u32 n, u32 size) { \
     layer_norm_columns(dy, x, means, rstds, dgamma, dbeta, rows, n, size);                                                          \
@@ -207,7 +316,9 @@ template <class G> DEV void softmax_grad(const float *y, const float *dy, float 
   KERNEL BOUNDS softmax_grad_##W(const float *y, const float *dy, float *dx, u32 rows, u32 n) { softmax_grad<G>(y, dy, dx, rows, n); }
 
 #define NORMS(S, T) FOR_GROUPS(NORM, S, T)
-#define GRADS(S, T, R, U) FOR_GROUPS(NORM_GRAD, S, T, R, U) NORM_COLUMNS(S, T, R, U)
+#define GRADS(S, T, R, U)                                                                                                           \
+  NORM_GRADS(w512, Warp512, S, T, R, U) NORM_GRADS(b1024, Block1024, S, T, R, U) NORM_GRADS(b2048, Block2048, S, T, R, U) NORM_GRADS(b4096, Block4096, S, T, R, U) \
+  NORM_GRAD(layer_norm_grad, false, S, T, R, U) NORM_GRAD(rms_norm_grad, true, S, T, R, U) NORM_COLUMNS(S, T, R, U)
 FOR_FLOATS(NORMS)
 // The formats of x and dy.
 GRADS(f32, float, f32, float) GRADS(f16, f16, f16, f16) GRADS(bf16, bf16, bf16, bf16) GRADS(f16, f16, f32, float) GRADS(bf16, bf16, f32, float)

@@ -173,19 +173,29 @@ func (t *table) rotary(d graph.DType) {
 		if c.op.Inverse {
 			name += "_inverse"
 		}
+		build := func(inPlace bool) func(m *maker) {
+			return func(m *maker) {
+				parts := 3
+				if c.op.Layout == graph.Separate {
+					parts = 1
+				}
+				angle := m.input("table", graph.T(graph.F32, 32, c.op.Dims), func() float64 { return 2*m.rng.Float64() - 1 })
+				in := []*graph.Value{m.normal("x", d, 2, 11, parts*c.op.Heads*c.k), angle}
+				if c.op.Offset {
+					in = append(in, m.given("first", c.first...))
+				}
+				if !inPlace {
+					m.outputs(m.Rotary(c.op, in...))
+					return
+				}
+				in[0] = m.Neg(in[0]) // between operand and result, where nothing else reads it
+				m.outputs(m.Neg(m.Rotary(c.op, in...)))
+			}
+		}
 		// Two products are added: their error is relative to the larger one.
-		t.add(name, Tolerance{Ulps: 2, Terms: 1}, func(m *maker) {
-			parts := 3
-			if c.op.Layout == graph.Separate {
-				parts = 1
-			}
-			angle := m.input("table", graph.T(graph.F32, 32, c.op.Dims), func() float64 { return 2*m.rng.Float64() - 1 })
-			in := []*graph.Value{m.normal("x", d, 2, 11, parts*c.op.Heads*c.k), angle}
-			if c.op.Offset {
-				in = append(in, m.given("first", c.first...))
-			}
-			m.outputs(m.Rotary(c.op, in...))
-		})
+		tol := Tolerance{Ulps: 2, Terms: 1}
+		t.add(name, tol, build(false))
+		t.add(name+"_in_place", tol, build(true))
 	}
 }
 

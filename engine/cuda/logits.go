@@ -130,7 +130,7 @@ func (c *logits) exponentials(from, rows int, kept *address) {
 func (c *logits) loss(from, rows int) {
 	at := int64(4 * from)
 	p := new(params).ptr(c.parts).ptr(c.labels.plus(at)).ptr(c.weights.plus(at)).ptr(c.own).ptr(c.lse.plus(at)).ptr(c.losses.plus(at)).u32(rows, c.columns)
-	c.run("logits_loss", ceil(rows, 8), 256, p).does("row", rows).does("line", rows*warps(c.columns))
+	c.run("logits_loss", ceil(rows, 8), 256, p).does("row", rows).does("line", rows*warps(c.columns)).does("part", rows*c.columns)
 }
 
 // gradient makes the exponentials of a chunk the gradient of its logits.

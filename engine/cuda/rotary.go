@@ -42,9 +42,14 @@ func (l *lowering) rotary(n *graph.Node, op graph.Rotary) {
 	if k%4 == 0 && op.Dims%8 == 0 {
 		name, wide = "rotary_four_", 4
 	}
-	units := groups * (k - op.Dims/2) / wide
-	l.runGrid(name+x.DType().String(), [3]int{s[0] * s[1], ceil(units, 256), 1}, 256, p).
-		does("block", s[0]*s[1]*ceil(units, 256)).does("warp", s[0]*s[1]*warps(units)).moves(traffic(x, y))
+	rows, units, unit, moved := s[0]*s[1], groups*(k-op.Dims/2)/wide, "warp", traffic(x, y)
+	if l.at(x) == l.at(y) { // what does not turn stays where it is
+		turning := groups / period * turned
+		units, unit = turning*op.Dims/2/wide, "turn"
+		moved = moved * int64(turning*op.Dims) / int64(groups*k)
+	}
+	l.runGrid(name+x.DType().String(), [3]int{rows, ceil(units, 256), 1}, 256, p).
+		does("block", rows*ceil(units, 256)).does(unit, rows*warps(units)).moves(moved)
 }
 
 func (l *lowering) cacheWrite(n *graph.Node) {

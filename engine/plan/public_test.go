@@ -146,7 +146,9 @@ func TestPublicRuns(t *testing.T) {
 		}
 	}
 	for p, share := range least {
-		if share > 1.1*plan.CardReached(p) || most[p] < .75 {
+		// At the best end snug's loss and norms go over memory less often than PyTorch's, for up to a tenth of an
+		// update. Before they did, the best of these runs reached 0.79 of it.
+		if share > 1.1*plan.CardReached(p) || most[p] < .7 {
 			t.Errorf("the runs in %s reach %.2f to %.2f of the best end: the range could be narrower than from %.2f to 1", p, share, most[p], plan.CardReached(p))
 		}
 	}

@@ -276,6 +276,12 @@ func (all *samples) tables() {
 				}
 				all.emit(graph.Rotary{Heads: 4, Dims: size, Layout: layout}, graph.T(d, 1, 32, width), f32(32, size))
 				all.emit(graph.Rotary{Heads: 16, Dims: size, Layout: layout}, graph.T(d, 1, 16, 4*width), f32(16, size))
+				for _, heads := range []int{4, 16} {
+					all.add("rotary_in_place", func(s *sample) []*graph.Value {
+						x := s.Neg(s.value(d, 1, 32, width/4*heads)) // which nothing else reads
+						return []*graph.Value{s.Neg(s.Rotary(graph.Rotary{Heads: heads, Dims: size, Layout: layout}, x, s.value(graph.F32, 32, size)))}
+					})
+				}
 			}
 		}
 		for _, width := range []int{64, 1024} {

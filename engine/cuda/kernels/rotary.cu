@@ -22,14 +22,14 @@ KERNEL __launch_bounds__(256) rotary_table(float *table, u32 rows, u32 half, flo
 
 // A row of x is `groups` heads of `size`; of each `period` the first `turned` turn. A
 // thread has Q elements i and as many half further on, which turn together, or Q that
-// stay behind those.
+// stay behind those. In place, there are threads only for what turns.
 template <int Q, class T>
 DEV void rotary(const T *x, const float *table, T *y, const i32 *first, u32 time, u32 limit, u32 size, u32 half, u32 groups, u32 turned, u32 period, u32 inverse) {
-  const u32 row = BLOCK_X, per = (size - half) / Q, unit = BLOCK_Y * 256 + TID;
-  const u32 group = unit / per, i = unit % per * Q;
+  const bool in_place = x == y;
+  const u32 row = BLOCK_X, per = (in_place ? half : size - half) / Q, unit = BLOCK_Y * 256 + TID;
+  const u32 i = unit % per * Q, head = unit / per, group = in_place ? head / turned * period + head % turned : head;
   if (group >= groups) return;
   const bool pair = i < half, turns = pair && group % period < turned;
-  if (!turns && x == y) return;
   const u64 at = ((u64)row * groups + group) * size + i;
   float a[Q], b[Q];
   load(b, x + at + half);

@@ -96,8 +96,8 @@ var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 // CUDA are the traits of NVIDIA cards. Tensors are aligned as cudaMalloc aligns, so that
 // every vector load is aligned and rows begin at a memory sector. A matmul that
 // recomputed GELU as it reads would do so in every tile of the other operand, which costs
-// a Turing card more than storing the result once. Logits do not stay in any cache, and go
-// through memory as exponentials of half their size.
+// a Turing card more than storing the result once. Chunks of logits are larger than the
+// caches, so what goes through memory is their exponentials, of half the size.
 var CUDA = Traits{Name: "cuda", Align: 256, Fusion: onCards(pass.FuseAll)}
 
 func onCards(f pass.Fusion) pass.Fusion {

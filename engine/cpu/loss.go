@@ -104,7 +104,7 @@ func (c *compiler) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 	return c.lowerChunkedLoss(l, c.ref(n.Out[0]), ref{})
 }
 
-// errExponentials refuses what is for devices without a cache for logits.
+// errExponentials refuses what only cards do: here, a chunk of logits stays in the cache.
 var errExponentials = errors.New("exponentials of logits are kept by cards, not by processors")
 
 func (c *compiler) chunkedLoss(n *graph.Node, chunk int) *chunkedLoss {

@@ -21,7 +21,7 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 	c.lse = l.take(4 * int64(c.rows))
 	scratch, size := n.Out[len(n.Out)-1], c.dtype.Size()*int64(c.max)*int64(c.pitch)
 	kept := l.at(scratch)
-	if scratch.Type.Bytes() < size { // it was made for logits, of which there are very few
+	if scratch.Type.Bytes() < size { // it was made for logits, and rows are very short
 		kept = l.take(size)
 	}
 	dloss, dh := l.at(n.In[4]), l.at(n.Out[1])

@@ -46,7 +46,7 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	if len(n.In) == 6 {
 		moved += traffic(n.In[5])
 	}
-	// row are the parameters of kernels that compute dx.
+	// row returns the parameters of a kernel that computes dx.
 	row := func() *params {
 		p := new(params).ptr(dyAt).ptr(l.at(x)).ptr(l.at(n.In[2])).ptr(l.at(n.In[3])).ptr(l.at(n.In[4]))
 		if len(n.In) == 6 {
@@ -56,11 +56,11 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 		}
 		return p.ptr(l.at(n.Out[0]))
 	}
-	if group, atOnce, lines := sumsGroup(width); group != "" {
+	if group, atOnce := sumsGroup(width); group != "" {
 		// Each block takes as many rows as keep all multiprocessors busy.
 		const blocks = 4 // of a multiprocessor
 		size := ceil(ceil(rows, blocks*l.sms), atOnce) * atOnce
-		s := l.normSums(n, op, ceil(rows, size))
+		s, lines := l.normSums(n, op, ceil(rows, size)), ceil(width, 128)
 		l.run(op.Name()+"_"+group+formats, s.parts, 256, s.pair(row(), s.gammas, s.betas).u32(rows, width, size)).
 			does("row", rows).does("line", rows*lines).does("part", s.parts).does("end", s.parts*lines).moves(moved).overRows()
 		s.finish(width)
@@ -78,19 +78,19 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 }
 
 // sumsGroup is the suffix of the kernels for the gradient of rows of n elements that add up the columns as well,
-// how many rows a block has at a time, and how many warps work on a row; "" if there is none.
-func sumsGroup(n int) (suffix string, rows, lines int) {
+// and how many rows a block has at a time; "" if there is none.
+func sumsGroup(n int) (suffix string, rows int) {
 	switch {
 	case n%4 != 0 || n > 4096:
-		return "", 0, 0
+		return "", 0
 	case n <= 512:
-		return "w512", 8, ceil(n, 128)
+		return "w512", 8
 	case n <= 1024:
-		return "b1024", 1, ceil(n, 128)
+		return "b1024", 1
 	case n <= 2048:
-		return "b2048", 1, ceil(n, 128)
+		return "b2048", 1
 	}
-	return "b4096", 1, ceil(n, 128)
+	return "b4096", 1
 }
 
 // normSums are the gradients of a norm's weights, summed up over parts of the rows.

@@ -238,8 +238,8 @@ DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, const Problem &p, u32 i
 }
 
 // Brings the tile at (i0, j0) through shared memory, 32 rows of each warp at a time, so
-// that a lane has four neighbors of a row, and gives these to what writes them. It is
-// told of four such pieces before the first is there, to load what it needs.
+// that a lane has four neighbors of a row, and puts these through a writer. Calls of its
+// before precede those of put by up to four pieces, so that what it loads overlaps.
 //
 // A row of a warp has S/8 pieces of 16 bytes; piece c of row r lies at c ^ 2(r mod 4):
 // neither the pairs that fragments consist of nor the pieces meet a bank twice.

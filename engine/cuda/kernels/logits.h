@@ -2,8 +2,8 @@
 // them, and of each row of its tile it keeps a part: the greatest logit and the sum of
 // exponentials relative to it (Milakov and Gimelshein 2018, arXiv:1805.02867). For the
 // gradient it also keeps these exponentials, e^(x - top), in the format of the factors,
-// whose relative precision they have, while their size does not matter: by the time that
-// all parts of a row are known, softmax is a multiple of them.
+// which is precise enough, as only their relative error counts: once all parts of a row
+// are known, its softmax is a multiple of them.
 #pragma once
 #include "math.h"
 

@@ -19,6 +19,7 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // warmup is the number of steps before the measured ones.
@@ -38,6 +39,7 @@ type options struct {
 	Ops           bool   `help:"Print where the time of a step goes, next to the time predicted."`
 	Shapes        bool   `help:"With --ops: a line for each shape."`
 	Code          bool   `help:"Time no step, but what making the kernels ready takes on a card."`
+	Card          string `help:"Time no step, but print what its kernels are predicted to take on a card that need not be there." placeholder:"NAME"`
 }
 
 // Validate implements kong.Validatable.
@@ -45,8 +47,10 @@ func (o *options) Validate() error {
 	switch auto := o.Recompute == pass.RecomputeAuto.String(); {
 	case o.Threads < 1 || o.Steps < 1:
 		return fmt.Errorf("--threads %d, --steps %d: both must be at least 1", o.Threads, o.Steps)
-	case o.Shapes && !o.Ops:
-		return errors.New("--shapes needs --ops")
+	case o.Shapes && !o.Ops && o.Card == "":
+		return errors.New("--shapes needs --ops or --card")
+	case o.Card != "" && (o.Ops || o.Code || o.JSON):
+		return errors.New("--card prints a table of predictions: leave --ops, --code and --json out")
 	case o.Budget < 0 || (o.Budget > 0) != auto:
 		return fmt.Errorf("--budget %d with --recompute %s: auto needs a budget above 0, and nothing else takes one", o.Budget, o.Recompute)
 	}
@@ -63,6 +67,9 @@ func main() {
 }
 
 func run(o options) (err error) {
+	if o.Card != "" {
+		return price(o)
+	}
 	on, err := backend.Open(backend.Options{Device: o.Device, Threads: o.Threads})
 	if err != nil {
 		return err
@@ -119,7 +126,7 @@ func run(o options) (err error) {
 
 // timeCode prints what making the kernels of the workload ready takes.
 func timeCode(o options, on engine.Backend) error {
-	p, _, err := compile(o, on)
+	p, _, err := compile(o, on.Traits())
 	if err != nil {
 		return err
 	}
@@ -130,8 +137,27 @@ func timeCode(o options, on engine.Backend) error {
 	return json.NewEncoder(os.Stdout).Encode(t)
 }
 
+// price prints the predicted times of the workload's operations on a card, and the size of its arena.
+func price(o options) error {
+	card, err := device.Lookup(o.Card)
+	if err != nil {
+		return err
+	}
+	precision, err := device.ParsePrecision(o.Precision)
+	if err != nil {
+		return err
+	}
+	p, _, err := compile(o, engine.CUDA)
+	if err != nil {
+		return err
+	}
+	speed := plan.CardSpeed(card, precision, backend.Lower(card))
+	fmt.Printf("%sarena %v\n", plan.FormatOps(plan.Ops(p, speed, 1, o.Shapes)), size.Bytes(p.Layout.Bytes))
+	return nil
+}
+
 // compile compiles the chosen workload.
-func compile(o options, on engine.Backend) (*engine.Program, workload, error) {
+func compile(o options, traits engine.Traits) (*engine.Program, workload, error) {
 	all := workloads()
 	w := all[slices.IndexFunc(all, func(w workload) bool { return w.name == o.Workload })]
 	mode, err := pass.ParseRecompute(o.Recompute)
@@ -142,14 +168,13 @@ func compile(o options, on engine.Backend) (*engine.Program, workload, error) {
 	if err != nil {
 		return nil, w, err
 	}
-	traits := on.Traits()
 	p, err := engine.CompileTraining(w.training(o), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), TF32: plan.TF32(precision), Recompute: mode, Budget: o.Budget})
 	return p, w, err
 }
 
 // load compiles and loads the chosen workload and fills its inputs.
 func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
-	p, w, err := compile(o, on)
+	p, w, err := compile(o, on.Traits())
 	if err != nil {
 		return nil, w, err
 	}

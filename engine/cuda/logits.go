@@ -59,6 +59,9 @@ type logits struct {
 	// bytes.
 	pitch int
 	tf32  bool
+	// kernel has blocks of threads, whose steps are depth along the width.
+	kernel         string
+	threads, depth int
 	// side is that of a tile, columns how many tiles a row has.
 	side, columns int
 	// parts are those of a chunk's tiles, own the logits of its labels.
@@ -74,8 +77,13 @@ func (l *lowering) logits(n *graph.Node, most int, tf32 bool) *logits {
 	c.rows, c.width, c.vocab = n.In[0].Shape()[0], n.In[0].Shape()[1], n.In[1].Shape()[0]
 	c.pitch = ceil(c.vocab, perPiece(c.dtype)) * perPiece(c.dtype)
 	c.side = product{batch: 1, m: most, n: c.vocab, k: c.width}.tiled().Tile(l.sms)
-	if l.onTensorCores(c.dtype, c.tf32) && !(aligned(c.h, c.width) && aligned(c.w, c.width)) {
-		c.side = 64
+	c.kernel, c.threads, c.depth = "logits_"+tileName(c.side)+"_"+formatOf(c.dtype), 128, 32
+	switch {
+	case !l.onTensorCores(c.dtype, c.tf32):
+		l.steppable(c.vocab, c.width)
+		c.kernel, c.threads, c.depth = "slogits_"+tileName(c.side)+"_"+c.dtype.String(), 256, 8
+	case !aligned(c.h, c.width) || !aligned(c.w, c.width):
+		c.kernel, c.side = "logits_any_"+formatOf(c.dtype), 64
 	}
 	c.columns = ceil(c.vocab, c.side)
 	c.parts, c.own, c.losses = l.take(8*int64(most)*int64(c.columns)), l.take(4*int64(most)), l.take(4*int64(c.rows))
@@ -98,8 +106,7 @@ func (c *logits) rowsOf(from int) factor {
 
 // exponentials computes the parts of a chunk, and the exponentials themselves if there is a place for them.
 func (c *logits) exponentials(from, rows int, kept *address) {
-	h := c.rowsOf(from)
-	p := new(params).ptr(h.at).ptr(c.w.at).u32(rows, c.vocab, c.width).ptr(c.labels.plus(int64(4 * from))).ptr(c.own).ptr(c.parts)
+	p := new(params).ptr(c.rowsOf(from).at).ptr(c.w.at).u32(rows, c.vocab, c.width).ptr(c.labels.plus(int64(4 * from))).ptr(c.own).ptr(c.parts)
 	written := int64(8 * rows * c.columns)
 	if kept == nil {
 		p.null()
@@ -108,18 +115,8 @@ func (c *logits) exponentials(from, rows int, kept *address) {
 		written += c.dtype.Size() * int64(rows) * int64(c.pitch)
 	}
 	p.u32(c.pitch).align(8)
-	kernel, threads, depth := "logits_", 128, 32
-	switch {
-	case !c.onTensorCores(c.dtype, c.tf32):
-		c.steppable(c.vocab, c.width)
-		kernel, threads, depth = "slogits_"+tileName(c.side)+"_"+c.dtype.String(), 256, 8
-	case aligned(h, c.width) && aligned(c.w, c.width):
-		kernel += tileName(c.side) + "_" + formatOf(c.dtype)
-	default:
-		kernel += "any_" + formatOf(c.dtype)
-	}
 	tiles := ceil(rows, c.side) * c.columns
-	x := c.run(kernel, tiles, threads, p).does("step", tiles*ceil(c.width, depth)).does("tile", tiles)
+	x := c.run(c.kernel, tiles, c.threads, p).does("step", tiles*ceil(c.width, c.depth)).does("tile", tiles)
 	if kept != nil {
 		x.does("kept", tiles)
 	}

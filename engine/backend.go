@@ -85,6 +85,8 @@ type Traits struct {
 	Name string
 	// Align is the alignment of every tensor in the arena, in bytes.
 	Align int64
+	// Rounded makes a training step keep weights in the 16 bits that matmuls read; see [pass.Rounded].
+	Rounded bool
 	// Fusion says what the device's kernels can fuse.
 	Fusion pass.Fusion
 }
@@ -97,8 +99,8 @@ var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 // every vector load is aligned and rows begin at a memory sector. A matmul that
 // recomputed GELU as it reads would do so in every tile of the other operand, which costs
 // a Turing card more than storing the result once. Chunks of logits are larger than the
-// caches, so what goes through memory is their exponentials, of half the size.
-var CUDA = Traits{Name: "cuda", Align: 256, Fusion: onCards(pass.FuseAll)}
+// caches, so what goes through memory is their exponentials, of half the size. So are weights: what rounds them for matmuls, an update does once.
+var CUDA = Traits{Name: "cuda", Align: 256, Rounded: true, Fusion: onCards(pass.FuseAll)}
 
 func onCards(f pass.Fusion) pass.Fusion {
 	f.Operands, f.Exponentials = false, true

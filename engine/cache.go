@@ -41,8 +41,8 @@ type (
 		of      any
 		compute graph.DType
 		tf32    bool
-		// compress is CompileOptions.Compress.
-		compress bool
+		// compress and rounded are of CompileOptions.
+		compress, rounded bool
 	}
 	programKey struct {
 		step      stepKey
@@ -76,6 +76,11 @@ func contentOf(u *pass.Unit) content {
 		}
 		h.Write([]byte{byte(d)})
 	}
+	if u.Rounded != nil {
+		for _, w := range u.Rounded.Weights {
+			h.Write([]byte(w.Name))
+		}
+	}
 	return content(h.Sum(nil))
 }
 
@@ -84,7 +89,9 @@ func (o *CompileOptions) remembers() bool {
 	return o.Cache != nil && o.Of != nil && !o.Verify && o.Dump == "" && !o.Label && o.Skip == nil
 }
 
-func (o *CompileOptions) step() stepKey { return stepKey{o.Of, o.ComputeDType, o.TF32, o.Compress} }
+func (o *CompileOptions) step() stepKey {
+	return stepKey{o.Of, o.ComputeDType, o.TF32, o.Compress, o.rounded}
+}
 
 // training returns the training step of o, calling make unless it is cached.
 func (c *Cache) training(o *CompileOptions, make func() (*trainingStep, error)) (*trainingStep, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
 )
 
 // Executable is a program loaded on a device, with access to its values by name.
@@ -17,6 +18,10 @@ type Executable struct {
 	guard func(states []string) error
 	// slot is the set of inputs that the last run read.
 	slot int
+	// unrounded means that weights have changed without the states that hold them in 16 bits: some of
+	// the functions read these, some change a weight alone.
+	unrounded                   bool
+	readsRounded, leavesRounded map[string]bool
 	// copies hold the outputs that are states, by "function/name".
 	copies map[string][]byte
 }
@@ -30,15 +35,36 @@ func (p *Program) Load(b Backend) (*Executable, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Executable{p: p, on: b, image: image, copies: map[string][]byte{}}
+	x := &Executable{p: p, on: b, image: image, copies: map[string][]byte{}, unrounded: true, readsRounded: map[string]bool{}, leavesRounded: map[string]bool{}}
 	for _, f := range p.Funcs {
 		for _, o := range f.F.Outputs {
 			if graph.Storage(o.Value).State != nil {
 				x.copies[f.Name+"/"+o.Name] = make([]byte, o.Value.Type.Bytes())
 			}
 		}
+		x.lookForRounded(f)
 	}
 	return x, nil
+}
+
+// lookForRounded takes note of whether a function reads weights in 16 bits, and whether it changes a weight that is
+// kept so without that.
+func (x *Executable) lookForRounded(f *Func) {
+	if f.Name == FuncRound {
+		return
+	}
+	x.readsRounded[f.Name] = slices.ContainsFunc(f.F.States, func(v *graph.Value) bool { return v.State.Role == graph.Rounded })
+	changes := map[string]bool{}
+	for _, n := range f.F.Nodes {
+		for _, name := range n.Changes() {
+			changes[name] = true
+		}
+	}
+	for name := range changes {
+		if r := pass.RoundedName(name); x.p.State(r) != nil && !changes[r] {
+			x.leavesRounded[f.Name] = true
+		}
+	}
 }
 
 // LoadForward compiles functions without a backward half for a device and loads
@@ -102,8 +128,23 @@ func (x *Executable) Hold() (release func()) {
 // Run runs a function on the inputs of a slot. It may return before the device
 // has finished: [Executable.Output] and [Executable.Sync] wait.
 func (x *Executable) Run(fn string, slot int) error {
-	x.slot = slot
+	if err := x.prepare(fn, slot); err != nil {
+		return err
+	}
 	return x.image.Run(fn, slot)
+}
+
+// prepare is what precedes a run: weights that something else has written are rounded.
+func (x *Executable) prepare(fn string, slot int) error {
+	x.slot = slot
+	if x.unrounded && x.readsRounded[fn] {
+		x.unrounded = false
+		if err := x.image.Run(FuncRound, slot); err != nil {
+			return err
+		}
+	}
+	x.unrounded = x.unrounded || x.leavesRounded[fn]
+	return nil
 }
 
 // Sync waits for all runs and reports what went wrong in them.

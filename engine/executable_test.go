@@ -34,7 +34,12 @@ func small(accumulation int) engine.Training {
 // load compiles a training step and gives it weights and inputs.
 func load(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine.Executable {
 	t.Helper()
-	p, err := engine.CompileTraining(tr, engine.CompileOptions{ComputeDType: low, Verify: true})
+	return loadFor(t, engine.CPU, tr, low, workers)
+}
+
+func loadFor(t *testing.T, traits engine.Traits, tr engine.Training, low graph.DType, workers int) *engine.Executable {
+	t.Helper()
+	p, err := engine.CompileTraining(tr, engine.CompileOptions{Traits: &traits, ComputeDType: low, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}

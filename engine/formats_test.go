@@ -103,14 +103,19 @@ func TestNarrowWeightsAreReadInPlace(t *testing.T) {
 
 func trained(t *testing.T, tr engine.Training, low graph.DType, workers, updates int) *engine.Executable {
 	r := load(t, tr, low, workers)
-	for range updates {
-		if tr.Accumulation > 1 {
-			run(t, r, engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate)
-		} else {
-			run(t, r, engine.FuncStep)
-		}
-	}
+	train(t, r, updates)
 	return r
+}
+
+func train(t *testing.T, r *engine.Executable, updates int) {
+	t.Helper()
+	fns := []string{engine.FuncStep}
+	if r.Program().Func(engine.FuncUpdate) != nil {
+		fns = []string{engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate}
+	}
+	for range updates {
+		run(t, r, fns...)
+	}
 }
 
 // The steps of a weight and of its parts draw the same random bits, and those of other weights

@@ -86,6 +86,8 @@ type CompileOptions struct {
 	OffloadActivations bool
 	// offloadStates is [Optimizer.Offload].
 	offloadStates bool
+	// rounded means that steps keep weights in 16 bits too.
+	rounded bool
 	// Staging is [pass.Unit.Staging].
 	Staging int64
 	// Watched is [Program.Watched].

@@ -61,6 +61,7 @@ func (x *Executable) WriteState(name string, src []byte) error {
 			return err
 		}
 	}
+	x.unrounded = true
 	return x.image.Write(at, src)
 }
 
@@ -84,6 +85,7 @@ func (x *Executable) WritePart(p Part, src []byte) error {
 			return err
 		}
 	}
+	x.unrounded = true
 	return x.image.Write(at, src)
 }
 
@@ -240,6 +242,7 @@ func (x *Executable) Initialize(seed uint64) error {
 	if err := x.changeAll(); err != nil {
 		return err
 	}
+	x.unrounded = true
 	for _, s := range x.p.States {
 		if s.Type.DType.Quantized() {
 			if err := x.initializeWhole(s, seed); err != nil {

@@ -94,6 +94,7 @@ const (
 	FuncMicro  = "micro"  // one micro-batch of several
 	FuncUpdate = "update" // the optimizer, after the last micro-batch
 	FuncEval   = "eval"
+	FuncRound  = "round" // weights to the 16 bits that steps keep them in, where something else has written them
 
 	InputInvWeight = "inv_weight" // F32: 1 / total weight of the update's micro-batches
 	InputLR        = "lr"         // F32
@@ -123,16 +124,17 @@ const (
 // CompileTraining builds and compiles the functions of a training step.
 func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	o.offloadStates = t.Optimizer.Offload
+	o.rounded = o.rounds() && t.rounds()
 	if !o.remembers() {
 		o.Cache = nil
-		s, err := newTrainingStep(t)
+		s, err := newTrainingStep(t, &o)
 		if err != nil {
 			return nil, err
 		}
 		return s.compile(o)
 	}
 	return o.Cache.program(&o, func() (*Program, error) {
-		s, err := o.Cache.training(&o, func() (*trainingStep, error) { return newTrainingStep(t) })
+		s, err := o.Cache.training(&o, func() (*trainingStep, error) { return newTrainingStep(t, &o) })
 		if err != nil {
 			return nil, err
 		}
@@ -150,13 +152,17 @@ type trainingStep struct {
 	unreached []string
 	trained   []*graph.State
 	known     map[string]bool
-	shards    *Shards // of the program that was compiled last
+	rounded   *pass.Rounded // nil: no weights are kept in 16 bits too
+	shards    *Shards       // of the program that was compiled last
 }
 
-func newTrainingStep(t Training) (*trainingStep, error) {
+func newTrainingStep(t Training, o *CompileOptions) (*trainingStep, error) {
 	s := &trainingStep{Training: t, known: map[string]bool{}}
+	if o.rounded {
+		s.rounded = new(pass.Rounded)
+	}
 	for _, variant := range t.variants() {
-		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit { return s.forwardBackward(variant, s.optimize) }})
+		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit { return s.forwardBackward(variant) }})
 	}
 	if err := t.Outer.check(&t); err != nil {
 		return nil, err
@@ -181,6 +187,15 @@ func newTrainingStep(t Training) (*trainingStep, error) {
 				params, grads = append(params, b.State(w)), append(grads, b.State(s.gradientOf(w)))
 			}
 			s.update(b, params, grads, true, nil)
+			return &pass.Unit{F: b.F, Rounded: s.rounded}
+		}})
+	}
+	if s.rounded != nil {
+		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit {
+			b := graph.NewBuilder(FuncRound)
+			for _, w := range s.rounded.Weights {
+				b.Assign(b.State(s.rounded.State(w.Name)), b.State(w))
+			}
 			return &pass.Unit{F: b.F}
 		}})
 	}
@@ -188,9 +203,21 @@ func newTrainingStep(t Training) (*trainingStep, error) {
 		s.sources = append(s.sources, s.outer()...)
 	}
 	if t.Eval {
-		s.sources = append(s.sources, t.evaluations()...)
+		s.sources = append(s.sources, t.evaluations(s.rounded)...)
 	}
 	return s, nil
+}
+
+// rounds reports whether a program has room for weights in 16 bits that outlive a run, which it would hold for a
+// while anyway: where blocks are recomputed whole, to save memory above all, one at a time.
+func (o *CompileOptions) rounds() bool {
+	return o.traits().Rounded && o.ComputeDType.Half() && o.Recompute != pass.RecomputeFull && o.Recompute != pass.RecomputeSlices
+}
+
+// rounds reports whether the step of each weight rounds it too: AdamW does, on whole weights on the device.
+func (t *Training) rounds() bool {
+	o := &t.Optimizer
+	return cmp.Or(o.Rule, AdamW) == AdamW && o.Round.Mode == graph.Exact && !o.Offload && t.Sharding == nil && t.Outer == nil
 }
 
 // optimize appends to a micro-batch what is done with its gradients.
@@ -238,11 +265,11 @@ func (t *Training) variants() []string {
 // states that only training needs.
 func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
 	o.Cache = nil
-	return compile(t.evaluations(), o)
+	return compile(t.evaluations(nil), o)
 }
 
 // evaluations returns the forward half of each variant, without randomness.
-func (t *Training) evaluations() (list []*source) {
+func (t *Training) evaluations(rounded *pass.Rounded) (list []*source) {
 	for _, variant := range t.variants() {
 		list = append(list, &source{build: func([]*Func) *pass.Unit {
 			b := graph.NewBuilder(Variant(FuncEval, variant))
@@ -254,7 +281,7 @@ func (t *Training) evaluations() (list []*source) {
 					v.Name = EvalInput(v.Name)
 				}
 			}
-			return &pass.Unit{F: b.F, Narrow: t.narrow()}
+			return &pass.Unit{F: b.F, Narrow: t.narrow(), Rounded: rounded}
 		}})
 	}
 	return list
@@ -272,7 +299,7 @@ func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
 }
 
 // forwardBackward returns the function that computes the loss and its gradients.
-func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
+func (t *trainingStep) forwardBackward(variant string) *pass.Unit {
 	name := FuncStep
 	if t.Accumulation > 1 {
 		name = FuncMicro
@@ -289,7 +316,7 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 		t.keep(b, loss)
 	}
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
-	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize, Narrow: t.narrow()}
+	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: t.optimize, Narrow: t.narrow(), Rounded: t.rounded}
 	if t.twoPasses() {
 		u.Twice = OutputGradNorm
 	}

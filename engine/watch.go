@@ -27,7 +27,9 @@ type watched interface {
 // runs cannot be followed, or that was not prepared for it ([Program.Watched]), uses all
 // gradients from the beginning to the end.
 func (x *Executable) RunWatched(fn string, slot int, w *Watch) error {
-	x.slot = slot
+	if err := x.prepare(fn, slot); err != nil {
+		return err
+	}
 	if i, ok := x.image.(watched); ok {
 		return i.RunWatched(fn, slot, w)
 	}

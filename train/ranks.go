@@ -362,7 +362,7 @@ func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 	}
 	p := j.Runner.Program()
 	for _, st := range p.States {
-		if st.Role == graph.Transient || st.Role == graph.Reference || st.Role == graph.Moment && p.Shards != nil {
+		if st.Role == graph.Transient || st.Role == graph.Reference || st.Role == graph.Rounded || st.Role == graph.Moment && p.Shards != nil {
 			continue
 		}
 		if err := j.broadcast(st.Name); err != nil { // frozen ones too: only rank 0 has loaded them

@@ -210,6 +210,9 @@ func followed(whole, x *engine.Executable) error {
 // sameStates reports the first state that differs.
 func sameStates(a, b *engine.Executable) error {
 	for _, s := range a.Program().States {
+		if s.Role == graph.Rounded {
+			continue // it follows from its weight, and only programs without offloaded states have it
+		}
 		x, err := a.State(s.Name)
 		if err != nil {
 			return err

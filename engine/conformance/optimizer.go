@@ -12,9 +12,11 @@ func (t *table) optimizer() {
 		for _, ok := range []float64{0, 1} {
 			for _, zero := range []bool{false, true} {
 				for _, dims := range [][]int{{1}, {7}, {5, 1031}} {
-					t.adamW(graph.AdamW{
-						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
-					}, ok, dims)
+					for _, rounded := range []graph.DType{graph.Invalid, graph.F16, graph.BF16} {
+						t.adamW(graph.AdamW{
+							Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero, Rounded: rounded,
+						}, ok, dims)
+					}
 					t.sgd(graph.SGD{WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero}, ok, dims)
 					t.lion(graph.Lion{Beta1: 0.9, Beta2: 0.99, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero}, ok, dims)
 					t.adamW8bit(graph.AdamW8bit{
@@ -78,17 +80,28 @@ func (t *table) optimizer() {
 
 // adamW makes two updates: the second works on the versions that the first wrote.
 func (t *table) adamW(op graph.AdamW, ok float64, dims []int) {
-	t.add(stepName("adamw", dims, op.WeightDecay, ok, op.ZeroGrad), Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
+	name, then := stepName("adamw", dims, op.WeightDecay, ok, op.ZeroGrad), 1.0
+	if op.Rounded != graph.Invalid {
+		name, then = name+"_and_"+op.Rounded.String(), ok // skipped twice, it keeps what it was
+	}
+	t.add(name, Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
 		typ := graph.T(graph.F32, dims...)
 		square := func() float64 { x := m.rng.NormFloat64(); return x * x }
 		w, g := m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, m.rng.NormFloat64)
 		mo, v := m.state("m", typ, m.rng.NormFloat64), m.state("v", typ, square)
-		lr, scale := m.scalar("lr", 0.01), m.scalar("gscale", 0.25)
-		y := m.Emit(op, w, g, mo, v, lr, scale, m.scalar("t", 3), m.scalar("ok", ok))
-		if op.ZeroGrad {
-			g = y[3]
+		in := []*graph.Value{w, g, mo, v}
+		if op.Rounded != graph.Invalid {
+			in = append(in, m.state("rounded", typ.With(op.Rounded), m.rng.NormFloat64))
 		}
-		m.outputs(m.Emit(op, y[0], g, y[1], y[2], lr, scale, m.scalar("t2", 4), m.scalar("ok2", 1))...)
+		lr, scale := m.scalar("lr", 0.01), m.scalar("gscale", 0.25)
+		y := m.Emit(op, append(slices.Clone(in), lr, scale, m.scalar("t", 3), m.scalar("ok", ok))...)
+		n := 1 + op.States()
+		in[0] = y[0]
+		copy(in[2:], y[1:n])
+		if op.ZeroGrad {
+			in[1] = y[n]
+		}
+		m.outputs(m.Emit(op, append(in, lr, scale, m.scalar("t2", 4), m.scalar("ok2", then))...)...)
 	})
 }
 

@@ -14,11 +14,19 @@ func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {
 	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
 	tasks, per := w.tasks()
+	keep := func(x []float32, a, b int) {}
+	if op.Rounded != graph.Invalid {
+		half := c.ref(n.In[4])
+		keep = func(x []float32, a, b int) { narrow(half.u16()[a:b], x, op.Rounded) }
+	}
 	return []phase{{tasks, func(task, worker int) {
 		a, b := task*per, min((task+1)*per, w.w.n)
 		if ok.scalar() != 0 {
 			coef := adamWCoef(op, lr.scalar(), gscale.scalar(), t.scalar())
-			w.each(a, b, worker, func(x, g []float32, a, b int) { simd.AdamW(x, g, m.f32()[a:b], v.f32()[a:b], coef) })
+			w.each(a, b, worker, func(x, g []float32, a, b int) {
+				simd.AdamW(x, g, m.f32()[a:b], v.f32()[a:b], coef)
+				keep(x, a, b)
+			})
 		}
 		if op.ZeroGrad {
 			w.g.clear(a, b)
@@ -45,7 +53,7 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
 	tasks, per := chunks(scales[0].n, grain/block)
 	return []phase{{tasks, func(task, worker int) {
-		coef := adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar())
+		coef := adamWCoef(op.AdamW(), lr.scalar(), gscale.scalar(), t.scalar())
 		for b := task * per; b < min((task+1)*per, scales[0].n); b++ {
 			from, to := b*block, min((b+1)*block, w.w.n)
 			if ok.scalar() != 0 {

@@ -52,6 +52,9 @@ func (l *lowering) stepPart(n *graph.Node, op graph.StepPart) {
 		}
 		b.table.ptr(at.plus(-first * v.DType().Size()))
 	}
+	if can, to := rounds(op.Step); can && to == graph.Invalid {
+		b.table.u64(nowhere)
+	}
 	before := int(op.From / int64(s.elems)) // blocks
 	b.table.u64(uint64(op.From+part)).u32(-before).f32(s.decay, s.rate)
 	s.drawn(&b.table)

@@ -15,10 +15,12 @@ import (
 type stepBatch struct {
 	shared  graph.Op // what they have in common
 	grads   graph.DType
+	rounded graph.DType // format of the weights that are rounded too; Invalid if none is so far
 	scalars []*graph.Value
 	nodes   []*graph.Node
 	table   params
 	blocks  int
+	halves  int // blocks that round weights too
 }
 
 // optimizerStep says how a kernel of an optimizer is launched.
@@ -30,6 +32,16 @@ type optimizerStep struct {
 	hyper       func(l *lowering, p *params) // hyperparameters, after the scalars
 	zero        bool
 	random      bool // random bits are drawn
+}
+
+// nowhere stands in a table for the place of a weight in 16 bits that there is not.
+const nowhere = 0
+
+// rounds reports whether the kernel of a step can leave the weight in 16 bits too, and in which
+// format this one does, or Invalid.
+func rounds(op graph.Op) (can bool, to graph.DType) {
+	a, ok := op.(graph.AdamW)
+	return ok && a.Round.Mode == graph.Exact, a.Rounded
 }
 
 // drawn appends what the random bits of a parameter depend on.
@@ -102,7 +114,9 @@ func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 	s := stepOf(op)
 	scalars := n.In[2+op.States():]
 	grads := n.In[1].DType()
-	if b := l.steps; b == nil || b.shared != op.Shared() || b.grads != grads || !slices.Equal(b.scalars, scalars) {
+	canRound, to := rounds(op)
+	if b := l.steps; b == nil || b.shared != op.Shared() || b.grads != grads || !slices.Equal(b.scalars, scalars) ||
+		to != graph.Invalid && b.rounded != graph.Invalid && to != b.rounded {
 		l.flush()
 		l.steps = &stepBatch{shared: op.Shared(), grads: grads, scalars: scalars}
 	}
@@ -112,9 +126,17 @@ func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 		b.table.ptr(l.at(v))
 	}
 	elems := n.In[0].Shape().Elems()
+	blocks := int(ceil(elems, int64(s.elems)))
+	switch {
+	case to != graph.Invalid:
+		b.rounded = to
+		b.halves += blocks
+	case canRound:
+		b.table.u64(nowhere)
+	}
 	b.table.u64(uint64(elems)).u32(b.blocks).f32(s.decay, s.rate)
 	s.drawn(&b.table)
-	b.blocks += int(ceil(elems, int64(s.elems)))
+	b.blocks += blocks
 }
 
 // flush launches the pending batch, if any.
@@ -134,11 +156,17 @@ func (l *lowering) flush() {
 	if s.random {
 		p.u64(s.round.Seed)
 	}
+	if can, _ := rounds(b.shared); can {
+		p.u32(flag(b.rounded == graph.BF16))
+	}
 	l.n = b.nodes[0]
 	x := l.run(s.kernel+roundings[s.round.Mode]+ofGradient(b.grads), b.blocks, 256, p)
 	x.does("block", b.blocks).does("look", b.blocks*bits.Len(uint(len(b.nodes)-1)))
 	if s.zero {
 		x.does("clear", b.blocks)
+	}
+	if b.halves > 0 {
+		x.does("round", b.halves)
 	}
 	for _, n := range b.nodes {
 		x.moves(int64(n.Cost().Bytes))

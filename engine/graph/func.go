@@ -96,9 +96,10 @@ const (
 	Activation              // what a run keeps in the host's memory between its halves; never saved in checkpoints
 	OuterMoment             // moment of the outer optimizer, the same on all ranks
 	Reference               // weights as ranks last synchronized them; never saved in checkpoints
+	Rounded                 // weights in 16 bits, as matmuls read them; never saved in checkpoints
 )
 
-var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient", "offloaded activation", "outer moment", "synchronized weight"}
+var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient", "offloaded activation", "outer moment", "synchronized weight", "rounded weight"}
 
 func (r Role) String() string { return roleNames[r] }
 

@@ -93,12 +93,14 @@ func stepAliases(states int, zero bool) []Alias {
 //	w -= lr LRScale WeightDecay w
 //	w -= lr LRScale (m/(1-Beta1^t)) / (sqrt(v/(1-Beta2^t)) + Eps)
 //
-// Its states are m and v, its scalars lr, gscale, t (1 at the first step) and ok.
+// Its states are m and v, its scalars lr, gscale, t (1 at the first step) and ok. With Rounded, a
+// 16-bit format, the last of its states is w rounded to nearest, which it only writes; w is then F32.
 type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	LRScale                        float64
 	ZeroGrad                       bool
 	Round                          Rounding
+	Rounded                        DType
 }
 
 // Name is "adamw".
@@ -106,17 +108,29 @@ func (AdamW) Name() string { return "adamw" }
 
 // Shared implements Optimizer.
 func (a AdamW) Shared() Op {
-	a.WeightDecay, a.LRScale, a.Round = 0, 0, a.Round.shared()
+	a.WeightDecay, a.LRScale, a.Round, a.Rounded = 0, 0, a.Round.shared(), Invalid
 	return a
 }
 
 // States implements Optimizer.
-func (a AdamW) States() int { return 2 + a.Round.states() }
+func (a AdamW) States() int {
+	if a.Rounded != Invalid {
+		return 3
+	}
+	return 2 + a.Round.states()
+}
 
 // Infer keeps the states' types.
 func (a AdamW) Infer(in []Type) ([]Type, error) {
-	m := weightOf(in).With(F32)
-	return inferStep(in, []Type{m, m}, "lr gscale t ok", a.ZeroGrad, a.Round)
+	w := weightOf(in)
+	states := []Type{w.With(F32), w.With(F32)}
+	if a.Rounded != Invalid {
+		if !a.Rounded.Half() || a.Round.Mode != Exact {
+			return nil, fmt.Errorf("leaves weights %v and rounds them to %v", w, a.Rounded)
+		}
+		states = append(states, w.With(a.Rounded))
+	}
+	return inferStep(in, states, "lr gscale t ok", a.ZeroGrad, a.Round)
 }
 
 // Aliases: w, m, v (and g) are written in place.
@@ -129,7 +143,13 @@ func (a AdamW) Autocast(in []Type, _ DType) ([]DType, Op) { return autocastStep(
 func (a AdamW) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
 
 // Cost is one pass over memory.
-func (AdamW) Cost(in, out []Type) Cost { return traffic(in, out, 14) }
+func (a AdamW) Cost(in, out []Type) Cost {
+	c := traffic(in, out, 14)
+	if a.Rounded != Invalid {
+		c.Bytes -= float64(in[4].Bytes()) // which is not read
+	}
+	return c
+}
 
 // MomentBlock is how many elements of an 8-bit moment share a scale.
 const MomentBlock = 256
@@ -150,6 +170,11 @@ type AdamW8bit struct {
 	LRScale                        float64
 	ZeroGrad                       bool
 	Round                          Rounding
+}
+
+// AdamW is the step with the moments in float32.
+func (a AdamW8bit) AdamW() AdamW {
+	return AdamW{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Eps, WeightDecay: a.WeightDecay, LRScale: a.LRScale, ZeroGrad: a.ZeroGrad, Round: a.Round}
 }
 
 // Name is "adamw8bit".

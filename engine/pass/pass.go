@@ -31,6 +31,9 @@ type Unit struct {
 	// are unchanged.
 	Narrow func(s *graph.State) graph.DType
 
+	// Rounded, when set, keeps weights in the 16 bits that matmuls read.
+	Rounded *Rounded
+
 	// Twice names an output, the norm of the gradients, which the optimizer waits for: the backward half
 	// that it comes from is computed twice, the first time only for the norm; "" means once.
 	Twice string
@@ -106,6 +109,7 @@ var passes = [...]pass{
 	{"simplify", simplify},           // drop unused values, share what is computed twice
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
+	{"round", round},                 // weights that the optimizer keeps in 16 bits too
 	{"tf32", tf32},                   // float32 matmuls on tensor cores
 	{"compress", compress},           // activations in 8 bits
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
@@ -131,6 +135,8 @@ var passOrder = [...]constraint{
 	{"tf32", "fuse", "a matmul is marked before work is fused into it"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"cast", "compress", "what is kept has the format that the forward half computes in"},
+	{"tidy", "round", "the same weight is read in 16 bits by both halves"},
+	{"round", "recompute", "what is kept is not rebuilt"},
 	{"tidy", "compress", "a cast of an argument would be a reader that needs it as it is"},
 	{"compress", "recompute", "codes are kept, or made again with what they are codes of"},
 	{"compress", "fuse", "a fused node has no function that could be computed again"},

@@ -147,7 +147,7 @@ func TestFusionFollowsTheDevice(t *testing.T) {
 			Epilogues: yes("epilogues"), Operands: yes("operands"), OperandReductions: yes("operand sums"), Addends: yes("addends"),
 			LoopReductions: yes("loop sums"), Registers: rapid.IntRange(4, graph.MaxRegisters).Draw(t, "registers"),
 			Results: rapid.IntRange(1, graph.MaxBodyResults).Draw(t, "results"),
-		}}
+		}, Rounded: yes("rounded")}
 		train(t, m, 1, engine.CompileOptions{Traits: &traits, ComputeDType: low, Skip: without("accumulate")}).equal(t, want, fmt.Sprintf("%+v", traits))
 		p, err := engine.CompileTraining(m.training(1), engine.CompileOptions{Traits: &traits, ComputeDType: low})
 		if err != nil {

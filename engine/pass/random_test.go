@@ -275,6 +275,9 @@ func executeOn(b engine.Backend, p *engine.Program, fns ...string) (*run, error)
 		}
 	}
 	for _, s := range p.States {
+		if s.Role == graph.Rounded {
+			continue // only some programs have it
+		}
 		t, _ := r.State(s.Name)
 		keep("state "+s.Name, t.Data)
 	}

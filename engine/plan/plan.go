@@ -156,6 +156,7 @@ var roles = [...]struct {
 }{
 	{graph.Weight, "weights"},
 	{graph.Frozen, "frozen weights"},
+	{graph.Rounded, "rounded weights"},
 	{graph.Buffer, "running statistics"},
 	{graph.Gradient, "gradient accumulators"},
 	{graph.Moment, "optimizer moments"},

@@ -11,7 +11,8 @@ import (
 // adamW: operands w, g, m, v, lr, gscale, t, ok.
 func adamW(op graph.AdamW, in []tensor) [][]float64 {
 	w, m, v := clone(in[0]), clone(in[2]), clone(in[3])
-	lr, gscale, t, ok := in[4].data[0]*op.LRScale, in[5].data[0], in[6].data[0], in[7].data[0]
+	scalars := in[len(in)-4:]
+	lr, gscale, t, ok := scalars[0].data[0]*op.LRScale, scalars[1].data[0], scalars[2].data[0], scalars[3].data[0]
 	if ok != 0 {
 		for i := range w {
 			g := in[1].data[i] * gscale
@@ -23,6 +24,13 @@ func adamW(op graph.AdamW, in []tensor) [][]float64 {
 		}
 	}
 	res := [][]float64{w, m, v}
+	if op.Rounded != graph.Invalid {
+		r := clone(in[4])
+		if ok != 0 {
+			copy(r, w)
+		}
+		res = append(res, r)
+	}
 	if op.ZeroGrad {
 		res = append(res, make([]float64, len(w)))
 	}
@@ -45,7 +53,7 @@ func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
 			full[2+k].data[i] = float64(book.Values[int(code)]) * states[2+k][i/graph.MomentBlock]
 		}
 	}
-	y := adamW(graph.AdamW(op), full)
+	y := adamW(op.AdamW(), full)
 	if in[9].data[0] != 0 {
 		t := uint32(in[8].data[0]) | graph.SecondMoments
 		for k := range books {

@@ -498,6 +498,12 @@ func (all *samples) optimizers() {
 					all.step(op, grads, 1, 16384)
 					all.step(op, grads, 9, 16384)
 				}
+				if mode == graph.Exact {
+					for _, to := range []graph.DType{graph.F16, graph.BF16} {
+						op := graph.AdamW{Beta1: .9, Beta2: .999, Eps: 1e-8, LRScale: 1, ZeroGrad: zero, Rounded: to}
+						all.step(op, grads, 3, 16384)
+					}
+				}
 				for _, dims := range [][]int{{64, 128}, {256, 256}, {32, 512}, {640, 64}} {
 					op := graph.Adafactor{Decay: .8, Eps: 1e-30, Clip: 1, LRScale: 1, Factored: true, ZeroGrad: zero, Round: r}
 					all.step(op, grads, 1, dims...)
@@ -550,6 +556,9 @@ func (all *samples) step(op graph.Optimizer, grads graph.DType, many int, dims .
 		}
 		if r.Mode == graph.Compensated {
 			states = append(states, w)
+		}
+		if a, ok := op.(graph.AdamW); ok && a.Rounded != graph.Invalid {
+			states = append(states, w.With(a.Rounded))
 		}
 		var rest []*graph.Value
 		for range scalars {

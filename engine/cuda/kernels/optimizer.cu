@@ -45,6 +45,10 @@ template <int R, class P> DEV void keep(const P &p, u64 i, float x, u64 seed, co
   if constexpr (R == COMPENSATED) p.rest.p[i] = from_f32<bf16>(x - to_f32(p.w[i]));
 }
 
+// Where AdamW leaves a weight in 16 bits too, or null.
+template <int R> struct Half {};
+template <> struct Half<EXACT> { void *p; };
+
 // A weight, its gradient and its moments; its blocks begin with first. G is the format of a
 // gradient, float or bf16.
 template <int R, class G> struct Parameter {
@@ -52,6 +56,7 @@ template <int R, class G> struct Parameter {
   G *g;
   float *m, *v;
   NOTHING_IF_EMPTY Rest<R> rest;
+  NOTHING_IF_EMPTY Half<R> half;
   u64 n;
   u32 first;
   float decay, lr_scale;
@@ -59,10 +64,10 @@ template <int R, class G> struct Parameter {
 };
 
 // One step for every parameter of a table; see graph.AdamW. rest is 1-beta, and
-// log_beta the logarithm of beta, so that 1-beta^t does not cancel. Four elements a
-// thread.
+// log_beta the logarithm of beta, so that 1-beta^t does not cancel. to_bf16 is the format
+// of weights in 16 bits: bf16, not half. Four elements a thread.
 template <int R, class G> DEV void adamw_step(const Parameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
-                                     float rest1, float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad, u64 seed) {
+                                     float rest1, float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad, u64 seed, u32 to_bf16) {
   const Parameter<R, G> p = entry(table, count, BLOCK_X);
   const bool apply = ok[0] != 0.0f;
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
@@ -109,6 +114,10 @@ template <int R, class G> DEV void adamw_step(const Parameter<R, G> *table, u32 
       UNROLL for (int k = 0; k < 4; k++) w[k] -= rounded<bf16>(w[k]);
       put(p.rest.p, w);
     }
+    if constexpr (R == EXACT) {
+      if (p.half.p && to_bf16) put((bf16 *)p.half.p, w);
+      else if (p.half.p) put((f16 *)p.half.p, w);
+    }
     put(p.m, m);
     put(p.v, v);
   }
@@ -121,15 +130,15 @@ template <int R, class G> DEV void adamw_step(const Parameter<R, G> *table, u32 
 #define ADAMW(NAME, R, G, ...) \
   KERNEL __launch_bounds__(256) NAME(const Parameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
                                      float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
-    adamw_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, zero_grad, SEED_##R); \
+    adamw_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, zero_grad, LAST_##R); \
   }
-#define SEED_EXACT 0
-#define SEED_STOCHASTIC seed
-#define SEED_COMPENSATED 0
-ADAMW(adamw, EXACT, float)
+#define LAST_EXACT 0, to_bf16
+#define LAST_STOCHASTIC seed, 0
+#define LAST_COMPENSATED 0, 0
+ADAMW(adamw, EXACT, float, u32 to_bf16)
 ADAMW(adamw_stochastic, STOCHASTIC, float, u64 seed)
 ADAMW(adamw_compensated, COMPENSATED, float)
-ADAMW(adamw_bf16, EXACT, bf16)
+ADAMW(adamw_bf16, EXACT, bf16, u32 to_bf16)
 ADAMW(adamw_stochastic_bf16, STOCHASTIC, bf16, u64 seed)
 ADAMW(adamw_compensated_bf16, COMPENSATED, bf16)
 

@@ -15,7 +15,7 @@ DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 lda, u32 parts, u
   p.k0 = part * part_size;
   p.k1 = min_(p.k0 + part_size, k);
   Accumulators<S> acc;
-  const auto [i0, j0] = TileAt<S>(n, BLOCK_X % count);
+  const auto [i0, j0] = TileAt<S>(m, n, BLOCK_X % count);
   multiply<S, !TRANS_A, TRANS_B, VECTOR, T>(acc, tiles, p, i0, j0);
   finish(acc, tiles, m, n, i0, j0, z * m);
 }

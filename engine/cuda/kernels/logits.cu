@@ -85,14 +85,14 @@ template <int S, bool VECTOR, class T, class K> DEV void logits(const T *h, cons
   __shared__ Tiles<S> tiles;
   const Problem p{{h, k}, {w, k}, m, n, 0, k};
   Accumulators<S> acc;
-  const auto [i0, j0] = TileAt<S>(n);
+  const auto [i0, j0] = TileAt<S>(m, n, BLOCK_X);
   multiply<S, true, true, VECTOR, T>(acc, tiles, p, i0, j0);
   leave(acc, tiles, to, m, n, i0, j0);
 }
 template <int R, class T> DEV void slogits(const T *h, const T *w, u32 m, u32 n, u32 k, const Remains<T> &to) {
   __shared__ ALIGNED(16) float shared[SHARED<R>];
   float acc[R][R];
-  const auto [i0, j0] = TileAt<16 * R>(n);
+  const auto [i0, j0] = TileAt<16 * R>(m, n, BLOCK_X);
   MatrixLoader<R, T> lh{h, k, i0, m, k, true}, lw{w, k, j0, n, k, true};
   smultiply<R>(acc, shared, lh, lw, 0, k);
   leave<R>(acc, to, m, n, i0, j0);

@@ -33,6 +33,13 @@ template <int S> struct TileAt {
     i0 = t / columns * S;
     j0 = t % columns * S;
   }
+  // Tiles of C [m, n] are numbered along its shorter side, so that those computed at a time read few
+  // rows of either factor: the longer one, which caches may not hold, then comes from memory once.
+  MEMBER TileAt(u32 m, u32 n, u32 t) {
+    const u32 shorter = (min_(m, n) + S - 1) / S, across = t / shorter * S, along = t % shorter * S;
+    i0 = m < n ? along : across;
+    j0 = m < n ? across : along;
+  }
 };
 // How many tiles C [m, n] has.
 template <int S> DEV u32 tiles_of(u32 m, u32 n) { return (m + S - 1) / S * ((n + S - 1) / S); }

@@ -20,7 +20,7 @@ import (
 
 // fileRemote is a folder, such as a mounted disk. Hashes are computed by reading back
 // what was written.
-type fileRemote struct{ root string }
+type fileRemote struct{ root string } // clean
 
 const partSuffix = ".part"
 
@@ -56,7 +56,7 @@ func (r *fileRemote) Put(ctx context.Context, key string, src io.ReaderAt, size 
 		if err := durable.SyncDir(dir); err != nil {
 			return permissions(err)
 		}
-		if dir == r.root {
+		if dir == r.root || dir == filepath.Dir(dir) {
 			break
 		}
 	}

@@ -29,6 +29,8 @@ func TestOpenURL(t *testing.T) {
 		want   string // the Remote's own URL, or the text of the error
 	}{
 		{"file:///a/b", Config{}, "file:///a/b"},
+		{"file:///a/b/", Config{}, "file:///a/b"},
+		{"file:////a//b/../c", Config{}, "file:///a/c"},
 		{"s3://bucket", Config{}, "s3://bucket"},
 		{"s3://bucket/a/b/", keys, "s3://bucket/a/b"},
 		{"gs://bucket/a", keys, "gs://bucket/a"},
@@ -164,7 +166,7 @@ func conformance(t *testing.T, r Remote) {
 
 func TestFileRemote(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
-	r := openURL(t, "file://"+dir, Config{})
+	r := openURL(t, "file:///"+dir+"/", Config{})
 	conformance(t, r)
 	for _, key := range []string{"../x", "/etc/passwd", "a/../../x"} {
 		if _, err := r.Get(context.Background(), key, 0); err == nil || !strings.Contains(err.Error(), "leads out of") {

@@ -49,7 +49,7 @@ func Open(rawURL string, c Config) (Remote, error) {
 		if u.Host != "" || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" {
 			return nil, fmt.Errorf("remote: %s: want file:///absolute/path", rawURL)
 		}
-		return &fileRemote{filepath.FromSlash(u.Path)}, nil
+		return &fileRemote{filepath.Clean(filepath.FromSlash(u.Path))}, nil
 	case "s3", "gs":
 	case "":
 		return nil, fmt.Errorf("remote: %q has no scheme: want file:///path, s3://bucket/prefix or gs://bucket/prefix", rawURL)

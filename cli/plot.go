@@ -1,11 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
@@ -119,11 +119,7 @@ func (a *app) curvesSVG(path string, h checkpoint.History) error {
 		}
 		charts = append(charts, chart)
 	}
-	var b bytes.Buffer
-	if err := report.WriteSVG(&b, charts...); err != nil {
-		return err
-	}
-	if err := durable.Overwrite(path, b.Bytes()); err != nil {
+	if err := durable.Overwrite(path, func(f *os.File) error { return report.WriteSVG(f, charts...) }); err != nil {
 		return err
 	}
 	a.printf("\nwritten to %s\n", path)

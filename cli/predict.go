@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/inference"
-	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -70,24 +71,25 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	var out io.Writer = a.out // stdout, unless JSON was requested
-	var said bytes.Buffer     // collects the answers for a JSON document
+	if p.Output != "" && from.Reads(p.Output) {
+		return usage("-o %s: is one of the input files; name another file", p.Output)
+	}
+	began, n := time.Now(), 0
+	answer := func(out io.Writer) (err error) {
+		n, err = inference.PredictAll(a.ctx, k, inputs, inference.NewAnswerWriter(out, p.Format, p.Keep))
+		return err
+	}
+	var said bytes.Buffer // the answers in a JSON document
 	switch {
 	case p.Output != "":
-		f, err2 := regular.Create(p.Output)
-		if err2 != nil {
-			return err2
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		out = f
-	case a.asJSON:
-		if p.Format != "jsonl" {
-			return usage("--format %s with --json: stdout is for the JSON document; write the answers to a file with --output FILE", p.Format)
-		}
-		out = &said
+		err = durable.Overwrite(p.Output, func(f *os.File) error { return answer(f) })
+	case !a.asJSON:
+		err = answer(a.out)
+	case p.Format != "jsonl":
+		err = usage("--format %s with --json: stdout is for the JSON document; write the answers to a file with --output FILE", p.Format)
+	default:
+		err = answer(&said)
 	}
-	began := time.Now()
-	n, err := inference.PredictAll(a.ctx, k, inputs, inference.NewAnswerWriter(out, p.Format, p.Keep))
 	if err != nil {
 		return err
 	}

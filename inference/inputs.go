@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/data"
@@ -91,6 +92,17 @@ type Sources struct {
 	// TextField is the field to use instead of the one that the predictor requires;
 	// empty: that one.
 	TextField string
+
+	found []string // Files, once they are open
+}
+
+// Reads reports whether a path leads to one of the open files, by whatever name.
+func (p *Sources) Reads(path string) bool {
+	to, err := os.Stat(path)
+	return err == nil && slices.ContainsFunc(p.found, func(name string) bool {
+		from, err := os.Stat(name)
+		return err == nil && os.SameFile(from, to)
+	})
 }
 
 // Open finds the files and returns the stream of inputs for a predictor that requires a field.
@@ -102,6 +114,7 @@ func (p *Sources) Open(ctx context.Context, field string) (iter.Seq2[Input, erro
 		if err != nil {
 			return nil, err
 		}
+		p.found = f.Paths()
 		return func(yield func(Input, error) bool) { x.records(ctx, f, yield) }, nil
 	case p.Format == "" || p.Format == "lines":
 		return func(yield func(Input, error) bool) { p.lines(ctx, field, yield) }, nil

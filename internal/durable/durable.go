@@ -26,13 +26,13 @@ func Replace(path string, content []byte) error {
 	})
 }
 
-// Overwrite is Replace of a file that a user named: of a link, the file that it leads to is
+// Overwrite is Write of a file that a user named: of a link, the file that it leads to is
 // replaced.
-func Overwrite(path string, content []byte) error {
+func Overwrite(path string, write func(f *os.File) error) error {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to
 	}
-	return Replace(path, content)
+	return Write(path, write)
 }
 
 // ReplaceIn is Replace in an open folder.

@@ -339,6 +339,39 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A request that does not arrive, in time or whole, gets an answer that says so.
+func TestBodyDoesNotArrive(t *testing.T) {
+	r := start(t, language(t, 50, eos), 1, func(o *serve.Options) { o.Timeout = 300 * time.Millisecond })
+	for _, c := range []struct {
+		ends   bool
+		status int
+		want   string
+	}{
+		{false, http.StatusRequestTimeout, "only 10 bytes of its body did"},
+		{true, http.StatusBadRequest, "its body ended after 10 bytes"},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"model\": ")
+		if c.ends {
+			err = errors.Join(err, conn.(*net.TCPConn).CloseWrite())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := decoded[map[string]any](t, &answer{res.StatusCode, res.Header, res.Body}); res.StatusCode != c.status || !strings.Contains(fmt.Sprint(out), c.want) {
+			t.Errorf("%d %v, want %d with %q", res.StatusCode, out, c.status, c.want)
+		}
+		_ = conn.Close()
+	}
+}
+
 func TestToken(t *testing.T) {
 	r := start(t, language(t, 50, eos), 1, func(o *serve.Options) { o.Token = "secret" })
 	for header, want := range map[string]int{"Bearer secret": 200, "Bearer other": 401, "": 401} {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"regexp"
 	"unicode/utf8"
 )
@@ -20,8 +21,13 @@ func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	switch {
+	case errors.As(err, &large):
 		return nil, Problemf(http.StatusRequestEntityTooLarge, "the request is longer than %d bytes", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, Problemf(http.StatusRequestTimeout, "the request did not arrive in time: only %d bytes of its body did; send it again, all at once", len(raw))
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, Problemf(http.StatusBadRequest, "the request is cut: its body ended after %d bytes; send as many as Content-Length says", len(raw))
 	}
 	if err == nil {
 		err = wholeText(raw)

@@ -121,7 +121,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = do(w, r)
 	}
 	err = s.checked(err)
-	if told := (*Told)(nil); err != nil && !errors.As(err, &told) && r.Context().Err() == nil { // otherwise the client disconnected
+	if told := (*Told)(nil); err != nil && !errors.As(err, &told) {
 		s.fail(w, err)
 	}
 }
@@ -198,7 +198,11 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 // fail answers with an error. A temporary one says when to try again.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	var p *Problem
-	if !errors.As(err, &p) {
+	switch {
+	case errors.As(err, &p):
+	case errors.Is(err, context.Canceled): // the client may still read
+		p = Problemf(http.StatusBadRequest, "the client closed the connection before the answer: keep it open until then")
+	default:
 		p = Problemf(http.StatusInternalServerError, "%v", err)
 	}
 	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {

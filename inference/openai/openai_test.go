@@ -334,6 +334,10 @@ func TestErrors(t *testing.T) {
 			t.Errorf("POST %s: %d", path, res.status)
 		}
 	}
+	twice := strings.Replace(body(t, nil), "{", `{"max_tokens": 3, `, 1)
+	if res := r.send(t, "POST", "/v1/completions", twice); res.status != 400 || !strings.Contains(fmt.Sprint(decoded[map[string]any](t, res)), `the key "max_tokens" is given twice`) {
+		t.Errorf("a field twice: %d", res.status)
+	}
 	if res := r.send(t, "GET", "/v1/models/other", ""); res.status != 404 || !strings.Contains(fmt.Sprint(decoded[map[string]any](t, res)), "model_not_found") {
 		t.Errorf("another model: %d", res.status)
 	}

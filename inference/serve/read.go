@@ -6,18 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
 	"regexp"
+	"slices"
+	"strings"
 	"unicode/utf8"
+
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // Body reads the JSON of a request of at most limit bytes. Requiring the JSON
 // content type keeps out forms that other sites submit from a browser.
 func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
 		return nil, Problemf(http.StatusUnsupportedMediaType, "want Content-Type: application/json")
+	}
+	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return nil, Problemf(http.StatusUnsupportedMediaType, "want Content-Type: application/json in UTF-8, got charset=%s", charset)
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
@@ -38,19 +48,47 @@ func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// Decode reads a JSON object, refusing fields that into lacks and anything after the
-// object.
+// Decode reads a JSON object, refusing fields that into lacks, a field given twice and
+// anything after the object.
 func Decode(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
 			err = errors.New("there is more text after the object")
 		}
 	}
+	if err == nil {
+		err = strictjson.Repeated(raw)
+	}
+	if err == nil {
+		err = known(raw, into)
+	}
 	if err != nil {
 		return notExpected(err)
+	}
+	return nil
+}
+
+// known refuses fields of an object that are not into's, a struct, letter for letter: the
+// standard library ignores their case.
+func known(raw []byte, into any) error {
+	t := reflect.TypeOf(into).Elem()
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var names []string
+	for f := range t.Fields() {
+		names = append(names, f.Tag.Get("json"))
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &given); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("unknown field %.60q: want %s", name, strings.Join(names, ", "))
+		}
 	}
 	return nil
 }

@@ -101,7 +101,9 @@ func TestServer(t *testing.T) {
 	}{
 		"no text":            {"/moderate", `{}`, "want {", 400},
 		"no texts":           {"/moderate/batch", `{"texts": []}`, "want {", 400},
-		"unknown field":      {"/moderate", `{"text": "a", "treshold": 1}`, "treshold", 400},
+		"unknown field":      {"/moderate", `{"text": "a", "treshold": 1}`, `not the expected JSON: unknown field "treshold": want text, threshold`, 400},
+		"another case":       {"/moderate", `{"Text": "a"}`, `unknown field "Text"`, 400},
+		"a field twice":      {"/moderate", `{"text": "a", "text": "b"}`, `the key "text" is given twice`, 400},
 		"two objects":        {"/moderate", `{"text": "a"}{}`, "after the object", 400},
 		"not JSON":           {"/moderate", `text`, "not the expected JSON", 400},
 		"wrong type":         {"/moderate", `{"text": 3}`, "text: a JSON number is the wrong type", 400},
@@ -116,15 +118,20 @@ func TestServer(t *testing.T) {
 			t.Errorf("%s: %d %v, want %d with %q", name, status, a, c.status, c.want)
 		}
 	}
-	res, err := http.Post(h.URL+"/moderate", "text/plain", strings.NewReader(`{"text": "a"}`))
+	for kind, want := range map[string]int{
+		"text/plain": 415, "application/json; charset=utf-16": 415, "application/json; charset=UTF-8": 200,
+	} {
+		res, err := http.Post(h.URL+"/moderate", kind, strings.NewReader(`{"text": "a"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("the content type %s gives %d, want %d", kind, res.StatusCode, want)
+		}
+	}
+	res, err := http.Get(h.URL + "/moderate")
 	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusUnsupportedMediaType {
-		t.Errorf("a form's content type gives %d", res.StatusCode)
-	}
-	if res, err = http.Get(h.URL + "/moderate"); err != nil {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()

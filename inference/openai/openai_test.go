@@ -378,7 +378,7 @@ func TestBodyDoesNotArrive(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	r := start(t, language(t, 50, eos), 1, func(o *serve.Options) { o.Token = "secret" })
-	for header, want := range map[string]int{"Bearer secret": 200, "Bearer other": 401, "": 401} {
+	for header, want := range map[string]int{"Bearer secret": 200, "bearer secret": 200, "Bearer other": 401, "Basic secret": 401, "secret": 401, "": 401} {
 		res := r.send(t, "GET", "/v1/models", "", "Authorization", header)
 		if out := decoded[map[string]any](t, res); res.status != want || want == 401 && !strings.Contains(fmt.Sprint(out), "invalid_api_key") {
 			t.Errorf("%q: %d %v", header, res.status, out)

@@ -19,10 +19,11 @@ func Local(host string) bool {
 	return strings.EqualFold(name, "localhost") || err == nil && ip.IsLoopback()
 }
 
-// Bearer reports whether a request carries the token: Authorization: Bearer TOKEN.
+// Bearer reports whether a request carries the token: Authorization: Bearer TOKEN, the
+// scheme in any case.
 func Bearer(r *http.Request, token string) bool {
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return Equal(given, token) && ok
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return Equal(given, token) && strings.EqualFold(scheme, "bearer")
 }
 
 // Equal compares secrets in constant time.

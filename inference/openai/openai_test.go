@@ -365,7 +365,7 @@ func TestBodyDoesNotArrive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the answer has it
 		if err != nil {
 			t.Fatal(err)
 		}

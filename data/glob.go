@@ -100,6 +100,9 @@ func (g *globber) walk(root string, elems []string) ([]string, error) {
 	if inRun(root) {
 		return nil, fmt.Errorf("data: %s is a run directory or its checkpoints, and what a run writes there is no data: keep data elsewhere (or choose another --out), or name its files one by one", root)
 	}
+	if g.isOwn(root) {
+		return nil, fmt.Errorf("data: %s is also the folder for prepared data, which would be read as data: choose another folder for it (data.cache_dir; --out of `snug data prepare`), or name the data's files one by one", root)
+	}
 	var files []string
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {

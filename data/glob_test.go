@@ -58,6 +58,11 @@ func TestRunsAreNotData(t *testing.T) {
 			t.Errorf("%s: got %v, want a refusal", pattern, err)
 		}
 	}
+	for _, pattern := range []string{at("data"), at("data/*.jsonl")} {
+		if _, err := OpenFiles([]string{pattern}, Options{}, at("run/../data")); err == nil || !strings.Contains(err.Error(), "data is also the folder for prepared data") {
+			t.Errorf("%s: got %v, want a refusal", pattern, err)
+		}
+	}
 	if got, err := Glob(at("run/metrics.jsonl")); err != nil || len(got) != 1 {
 		t.Errorf("a file that is named by itself: %v, %v", got, err)
 	}

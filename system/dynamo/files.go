@@ -149,13 +149,14 @@ type squad struct {
 }
 
 func (f *files) squad(patterns []string) ([]text, error) {
-	paths, err := data.Glob(patterns...)
+	in, err := data.OpenFiles(patterns, data.Options{}, f.CacheDir)
 	if err != nil {
 		return nil, err
 	}
+	in.TellLeft(f.log)
 	var out []text
 	none := 0
-	for _, p := range paths {
+	for _, p := range in.Paths() {
 		raw, err := f.whole(p)
 		if err != nil {
 			return nil, err

@@ -116,12 +116,7 @@ func (t *task) announce() {
 
 // truth returns the known labels of windows.
 func (t *task) truth(list []window) (km []float64) {
-	for _, w := range list {
-		if v := w.flight.Base[w.middle(t.reader.model.Frames)]; v != unknown {
-			km = append(km, v)
-		}
-	}
-	return km
+	return knownBases(list, t.reader.model.Frames)
 }
 
 // load copies the scales of the training flights and the weights of phases.init to a loaded program. If a run

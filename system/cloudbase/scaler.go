@@ -28,32 +28,31 @@ type moments struct {
 
 // fitScaler computes the scales of windows.
 func fitScaler(list []window, frames int) scaler {
-	var base, sza, saa []float64
+	var sza, saa []float64
 	for _, w := range list {
 		i, r := w.middle(frames), w.flight
-		if r.Base[i] != unknown {
-			base = append(base, r.Base[i])
-		}
 		sza, saa = append(sza, r.SZA[i]), append(saa, r.SAA[i])
 	}
-	return scaler{momentsOf(base), [2]moments{momentsOf(sza), momentsOf(saa)}}
+	return scaler{momentsOf(knownBases(list, frames)).scale(), [2]moments{momentsOf(sza).scale(), momentsOf(saa).scale()}}
 }
 
-// momentsOf returns the moments of values. A deviation of 0 becomes 1, which scales nothing.
-func momentsOf(values []float64) moments {
-	if len(values) == 0 {
-		return moments{0, 1}
+// scale returns the moments to scale by: a deviation of 0 becomes 1, which scales nothing.
+func (m moments) scale() moments {
+	if m.Std < 1e-9 {
+		m.Std = 1
 	}
-	m := moments{}
+	return m
+}
+
+// momentsOf returns the moments of values, which are 0 if there are none.
+func momentsOf(values []float64) (m moments) {
 	for _, v := range values {
 		m.Mean += v / float64(len(values))
 	}
 	for _, v := range values {
 		m.Std += (v - m.Mean) * (v - m.Mean) / float64(len(values))
 	}
-	if m.Std = math.Sqrt(m.Std); m.Std < 1e-9 {
-		m.Std = 1
-	}
+	m.Std = math.Sqrt(m.Std)
 	return m
 }
 

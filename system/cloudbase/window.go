@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/few"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // window is an example: frames of one flight, from first to first+frames-1.
@@ -80,6 +81,7 @@ func divide(c *config.Config, s *store) (*sides, error) {
 		}
 	}
 	out := &sides{}
+	var found []window // to train on, whatever their labels
 	for _, r := range s.Flights {
 		all := windows(c, r, p.Run == "mae")
 		switch {
@@ -89,6 +91,7 @@ func divide(c *config.Config, s *store) (*sides, error) {
 			out.test = append(out.test, all...)
 		case p.Run == "pretrain" && r.Name == p.Pretrain:
 			out.train, out.valid = inTime(all, m.Frames, c.Data.HeldOutFraction)
+			found = windows(c, r, true)
 		case p.Run == "pretrain":
 		case p.Run == "fold" && r.Name == p.LeaveOut:
 			out.valid = append(out.valid, all...)
@@ -96,15 +99,44 @@ func divide(c *config.Config, s *store) (*sides, error) {
 			out.valid = append(out.valid, all...)
 		default:
 			out.train = append(out.train, all...)
+			found = append(found, windows(c, r, true)...)
 			if p.Run == "final" && r.Name == p.Pretrain {
 				out.train = append(out.train, again(all, p.Overweight)...)
 			}
 		}
 	}
 	if len(out.train) == 0 {
-		return nil, fmt.Errorf("nothing to train on: no flight outside the split has a window of %d frames with a cloud base within data.cbh_min and data.cbh_max; flights are %s", m.Frames, few.Of(s.names()))
+		return nil, fmt.Errorf("nothing to train on: %w; flights are %s", nothing(c, found), few.Of(s.names()))
+	}
+	base := knownBases(out.train, m.Frames)
+	if p.Run != "mae" && slices.Min(base) == slices.Max(base) {
+		return nil, fmt.Errorf("the training windows all have the same cloud base (%s of %g km): there is nothing to learn from them; check the labels (cbh), or train on more flights (data.source, split)", size.Of(len(base), "window"), base[0])
 	}
 	return out, nil
+}
+
+// nothing says why none of the windows can be trained on.
+func nothing(c *config.Config, list []window) error {
+	m, d := config.Of[Model](c), config.Of[Data](c)
+	base := knownBases(list, m.Frames)
+	switch {
+	case len(list) == 0:
+		return fmt.Errorf("no flight outside the split has %d frames without a gap in time (model.frames, data.max_gap)", m.Frames)
+	case len(base) == 0:
+		return fmt.Errorf("no window of %d frames outside the split has a cloud base (cbh is missing, empty or NaN)", m.Frames)
+	}
+	return fmt.Errorf("no flight outside the split has a window of %d frames with a cloud base from %g to %g km (data.cbh_min, data.cbh_max): there are %g to %g, which are taken for km; convert meters to km, or change the limits",
+		m.Frames, max(0, d.BaseMin), d.BaseMax, slices.Min(base), slices.Max(base))
+}
+
+// knownBases returns the known labels of windows, in km.
+func knownBases(list []window, frames int) (km []float64) {
+	for _, w := range list {
+		if v := w.flight.Base[w.middle(frames)]; v != unknown {
+			km = append(km, v)
+		}
+	}
+	return km
 }
 
 func (s *store) names() (names []string) {

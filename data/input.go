@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -40,6 +41,20 @@ func (in *input) Close() error {
 // by their magic bytes and never by the name. A byte-order mark of UTF-8 is dropped; one
 // of UTF-16 or UTF-32 is an error.
 func OpenFile(name string) (io.ReadCloser, error) { return openInput(name) }
+
+// ReadFile reads what [OpenFile] opens, which must be at most most bytes long.
+func ReadFile(name string, most int64) (raw []byte, err error) {
+	in, err := openInput(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	raw, err = io.ReadAll(io.LimitReader(in, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = fmt.Errorf("%s: more than %d bytes (unpacked, if it is compressed), and it is read in one piece; raise data.max_record to its size, or split it into several files", name, most)
+	}
+	return raw, err
+}
 
 func openInput(name string) (*input, error) {
 	f, err := regular.Open(name)

@@ -49,7 +49,7 @@ type captions struct {
 func openCaptions(dir, split string, net Net, length int, most int64, t *token.Tokenizer) (c *captions, err error) {
 	defer token.Catch(&err)
 	path := filepath.Join(dir, "metadata_"+split+".json")
-	raw, err := regular.Read(path, regular.Log)
+	raw, err := data.ReadFile(path, max(regular.Log, most))
 	if err != nil {
 		return nil, fmt.Errorf("data.source: a folder of captions has metadata_train.json and metadata_val.json: %w", err)
 	}

@@ -422,6 +422,7 @@ func TestCaptionRefusals(t *testing.T) {
 		{`[{"caption": "x", "image_file": "/etc/passwd"}]`, "leads out of the folder"},
 		{`[{"caption": "x", "image_file": "out.png"}]`, "leads out of the folder"},
 		{`{`, "unexpected end"},
+		{"\ufeff[]", "metadata_train.json lists nothing"},
 	} {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "images"), 0o777); err != nil {

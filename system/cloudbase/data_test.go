@@ -109,6 +109,30 @@ func TestSides(t *testing.T) {
 	}
 	_, err := divide(configure(t, "split.test", "flight-9"), stored(t, configure(t)))
 	refused(t, "a flight that is not there", err, "flight-9", "flight-01")
+	// Labels that nothing can be learned from.
+	for name, x := range map[string]struct {
+		label func(v float64) float64
+		want  []string
+	}{
+		"meters":   {func(v float64) float64 { return 1000 * (v + 3) }, []string{"nothing to train on", "window of 3 frames with a cloud base from 0 to ", " km (data.cbh_min, data.cbh_max): there are 3", "taken for km; convert meters"}},
+		"negative": {func(v float64) float64 { return -v - 2 }, []string{"with a cloud base from 0 to ", "there are -"}},
+		"unknown":  {func(float64) float64 { return unknown }, []string{"no window of 3 frames outside the split has a cloud base (cbh is missing, empty or NaN)"}},
+		"constant": {func(float64) float64 { return 0.75 }, []string{"the training windows all have the same cloud base", "of 0.75 km", "check the labels (cbh)"}},
+	} {
+		s := stored(t, configure(t))
+		for _, r := range s.Flights {
+			for i, v := range r.Base {
+				r.Base[i] = x.label(v)
+			}
+		}
+		_, err := divide(configure(t), s)
+		refused(t, name, err, x.want...)
+		if _, err := divide(configure(t, "phases.run", "mae"), s); err != nil {
+			t.Errorf("masked images need no labels: %v", err)
+		}
+	}
+	_, err = divide(configure(t, "data.max_gap", "0.001"), stored(t, configure(t)))
+	refused(t, "few frames", err, "no flight outside the split has 3 frames without a gap in time (model.frames, data.max_gap)", "flight-01")
 }
 
 func mapString(m map[string]string) string {
@@ -154,6 +178,9 @@ func TestScaler(t *testing.T) {
 				r.Base[i], r.SZA[i], r.SAA[i] = 0.01, 80, 10
 			}
 		}
+	}
+	if m := momentsOf([]float64{0.5, 0.5}); m.Std != 0 || m.scale().Std != 1 {
+		t.Errorf("a constant spreads by %v and is scaled by %v", m.Std, m.scale().Std)
 	}
 	if after := scales(); after != before {
 		t.Errorf("the validation flight moved the scales from %+v to %+v", before, after)
@@ -570,7 +597,7 @@ func TestPictures(t *testing.T) {
 	near(t, "cut pixel", float64(got[0]), float64(10*4+8)/255, 1e-6)
 	small := stored(t, configure(t, "data.source", dir, "data.resize", "true", "model.height", "4", "model.width", "8"))
 	near(t, "scaled pixel", float64(small.Flights[0].all(t)[0]), (0+1+10+11)/4.0/255, 1e-6)
-	if err := os.WriteFile(filepath.Join(dir, folderIndex), []byte("file,time,sza,saa\ngray0.png,0,x,1\n"), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, folderIndex), []byte("\ufefffile,time,sza,saa\ngray0.png,0,x,1\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	_, err := folderFlights(dir, 64<<20)

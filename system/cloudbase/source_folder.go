@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/picture"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
@@ -33,7 +34,7 @@ const folderIndex = "index.csv"
 // folderFlights returns the flights in a folder of images, each of which may take at most most bytes.
 func folderFlights(dir string, most int64) (flights []*flight, err error) {
 	path := filepath.Join(dir, folderIndex)
-	file, err := regular.Open(path)
+	file, err := data.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}

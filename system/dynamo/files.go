@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -250,18 +248,9 @@ const wholeLimit = 256 << 20
 
 // whole reads a text file.
 func (f *files) whole(name string) (text []byte, err error) {
-	in, err := data.OpenFile(name)
+	raw, err := data.ReadFile(name, max(cmp.Or(f.most, wholeLimit), int64(f.MaxRecord)))
 	if err != nil {
 		return nil, err
-	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	most := max(cmp.Or(f.most, wholeLimit), int64(f.MaxRecord))
-	raw, err := io.ReadAll(io.LimitReader(in, most+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(raw)) > most {
-		return nil, fmt.Errorf("%s: more than %d bytes (unpacked, if it is compressed), and it is read in one piece; raise data.max_record to its size, or split it into several files", name, most)
 	}
 	text, n, err := data.ValidUTF8(name, raw, f.ReplaceInvalid)
 	f.replaced += n

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/snug-ml/snug/data"
@@ -121,6 +123,8 @@ func (p *predictCmd) check() error {
 		return usage("--stdin-format %s: standard input is not read when files are given", format)
 	case lines && p.TextField != "":
 		return usage("--text-field %s: lines of text have no fields; use --stdin-format jsonl, csv or tsv", p.TextField)
+	case len(slices.Compact(slices.Sorted(slices.Values(p.Keep)))) < len(p.Keep):
+		return usage("--keep %s: names a field twice; name each once", strings.Join(p.Keep, ","))
 	case len(p.Files) == 0 && p.NoHeader && format != "csv" && format != "tsv":
 		return usage("--no-header: is for csv and tsv; choose one with --stdin-format")
 	}

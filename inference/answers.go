@@ -36,7 +36,8 @@ func (a *AnswerWriter) Write(in Input, x Answer) error {
 		if err != nil {
 			return fmt.Errorf("%w (--keep names it)", err)
 		}
-		if slices.ContainsFunc(x, func(f Field) bool { return f.Name == name }) {
+		same := func(f Field) bool { return f.Name == name }
+		for slices.ContainsFunc(row, same) || slices.ContainsFunc(x, same) {
 			name = "input." + name
 		}
 		row = append(row, Field{Name: name, Value: v})

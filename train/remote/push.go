@@ -101,6 +101,9 @@ func Push(ctx context.Context, r Remote, dir string, opts PushOptions) (*Upload,
 		return nil, &PermanentError{fmt.Errorf("push: %w", &checkpoint.ForeignError{Path: dir, Run: m.Run, Owner: opts.Run}), "it is not uploaded"}
 	}
 	p := &pusher{r: r, dir: dir, name: checkpoint.Name(m.Update), opts: opts}
+	if p.ontoItself() {
+		return nil, &PermanentError{fmt.Errorf("push: %s would be copied onto itself at %v", dir, r), "name another place"}
+	}
 	u := &Upload{Format: uploadFormat, Version: uploadVersion, Update: m.Update, Run: m.Run, Created: m.Created, Metric: m.Metric}
 	own, err := p.ownManifest()
 	if err != nil {
@@ -131,6 +134,20 @@ type pusher struct {
 	dir  string
 	name string
 	opts PushOptions
+}
+
+// ontoItself reports whether the place of the upload is the checkpoint's own folder.
+func (p *pusher) ontoItself() bool {
+	r, ok := p.r.(*fileRemote)
+	if !ok {
+		return false
+	}
+	from, err := os.Stat(p.dir)
+	if err != nil {
+		return false
+	}
+	to, err := os.Stat(filepath.Join(r.root, p.name))
+	return err == nil && os.SameFile(from, to)
 }
 
 // ownManifest describes manifest.json, which is treated like the other files here.

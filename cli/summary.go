@@ -99,6 +99,7 @@ func (a *app) printSummary(r session.Finished) {
 			p(" --prompt %s", shell.Quote(prompt))
 		}
 		p("\n")
+	case r.System.Pretrains != nil && r.System.Pretrains(r.Config): // what it trained is not used by itself
 	case r.System.Predictor != nil:
 		p("  snug predict %s FILE\n", shell.Path(r.Dir))
 	}

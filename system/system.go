@@ -60,6 +60,9 @@ type System struct {
 	ExportMerged func(c *config.Config, checkpoint, dir string) ([]string, error)
 	// Predictor loads a checkpoint to apply it to data; nil if the system has nothing to predict.
 	Predictor func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error)
+	// Pretrains, if set, reports whether a configuration trains weights that only later runs start from:
+	// a Predictor refuses its checkpoints.
+	Pretrains func(c *config.Config) bool
 	// Service loads a checkpoint to answer requests; nil if the system is not served, or is served as a
 	// language model, by its Language.
 	Service func(c *config.Config, checkpoint string, on engine.Backend, opt serve.Options) (serve.Service, error)

@@ -123,6 +123,7 @@ var System = system.System{
 	Lengths:      lengths,
 	PhaseFolders: func(*config.Config) []string { return []string{folderFinal, folderPretrain, folderMasked} },
 	Predictor:    newPredictor,
+	Pretrains:    pretrains,
 	Missing:      missing,
 	Export:       export,
 	ExportMerged: exportMerged,

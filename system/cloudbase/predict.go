@@ -37,10 +37,13 @@ const predictRows = 8
 // windows. Followed by #N, it names the window whose middle is frame N.
 const flightField = "flight"
 
+// pretrains reports whether a configuration trains on masked images, whose heights are not predicted.
+func pretrains(c *config.Config) bool { return config.Of[Phases](c).Run == "mae" }
+
 // newPredictor loads the weights and scales of a checkpoint folder, and the interval of its run if that is
 // for these weights.
 func newPredictor(c *config.Config, dir string, on engine.Backend) (_ inference.Predictor, err error) {
-	if config.Of[Phases](c).Run == "mae" {
+	if pretrains(c) {
 		return nil, fmt.Errorf("%s was trained on masked images without labels and cannot predict; continue from it with phases.init", dir)
 	}
 	n := &net{Model: config.Of[Model](c), rows: predictRows}

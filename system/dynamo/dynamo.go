@@ -161,6 +161,7 @@ var System = system.System{
 	PhaseFolders: phaseFolders,
 	Missing:      missing,
 	Predictor:    newPredictor,
+	Pretrains:    pretrains,
 	Export:       export,
 	ExportMerged: exportMerged,
 	Open:         open,

@@ -21,6 +21,9 @@ type predictor struct {
 	one string // the only task; empty if the router chooses
 }
 
+// pretrains reports whether a configuration trains the encoder, which solves no task by itself.
+func pretrains(c *config.Config) bool { return stage(c) == stageEncoder }
+
 func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.Predictor, err error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
@@ -31,7 +34,7 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 		return nil, err
 	}
 	s, tasks := stage(c), config.Of[Model](c).Tasks
-	if s == stageEncoder {
+	if pretrains(c) {
 		return nil, fmt.Errorf("%s: the encoder alone cannot predict; name a later phase", dir)
 	}
 	k := &predictor{}

@@ -97,6 +97,9 @@ func TestErrors(t *testing.T) {
 		want               string
 	}{
 		{name: "nothing given", want: "system: not given: name a preset, or set it to one of neox, other"},
+		{name: "a file without a system", text: "training: {max_steps: 3}\n", want: "run.yaml: system: not given: name a preset, or set it to one of neox, other"},
+		{name: "an empty file", text: "# later\n", want: "run.yaml: system: not given, and the file is empty: name a preset, or set it to one of neox, other"},
+		{name: "a preset in a file", text: "training: {max_steps: 3}\npreset: small\n", want: "run.yaml:2: preset: unknown key: a preset is named on the command line: snug train small --config run.yaml"},
 		{name: "unknown preset", preset: "smal", want: "preset smal: no such preset; did you mean small? there are bad, small, wide; a file is given by --config FILE"},
 		{name: "fault in a preset", preset: "bad", args: []string{"--data.source", "x"}, want: "preset bad:3: model.d_modle: unknown key, did you mean model.d_model?"},
 		{name: "unknown system", text: "system: neo\n", want: `run.yaml:1: system: want one of neox, other, got "neo", did you mean neox?`},

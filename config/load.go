@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/shell"
 	"github.com/snug-ml/snug/internal/suggest"
 )
 
@@ -278,7 +280,7 @@ func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) 
 	}
 	if origin.Kind == Default {
 		if len(*ps) == 0 { // otherwise the layer that sets it may have been unreadable
-			ps.add(origin, "system", "not given: name a preset, or set it to one of %s", strings.Join(names, ", "))
+			noSystem(s, layers, names, ps)
 		}
 		return System{}, origin, false
 	}
@@ -288,6 +290,26 @@ func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) 
 	}
 	ps.add(origin, "system", "want one of %s, got %s%s", strings.Join(names, ", "), quote(name), hint)
 	return System{}, origin, false
+}
+
+// noSystem reports that nothing says which system is meant, and in a file why.
+func noSystem(s Sources, layers []layer, names []string, ps *problems) {
+	o, why := Origin{}, "not given"
+	for _, l := range layers {
+		if o = l.origin; l.root == nil {
+			why = "not given, and the file is empty"
+			continue
+		}
+		for i := 0; i+1 < len(l.root.Content); i += 2 {
+			if k, v := l.root.Content[i], resolve(l.root.Content[i+1]); k.Value == "preset" {
+				at := o
+				at.Line = k.Line
+				ps.add(at, "preset", "unknown key: a preset is named on the command line: snug train %s --config %s", shell.Quote(cmp.Or(v.Value, "PRESET")), shell.Path(s.File))
+				return
+			}
+		}
+	}
+	ps.add(o, "system", "%s: name a preset, or set it to one of %s", why, strings.Join(names, ", "))
 }
 
 // applyMapping sets the keys below prefix from a YAML mapping.

@@ -149,6 +149,10 @@ func (c *Config) checkValidation(r *Report) {
 	// A recorded configuration contains the default explicitly.
 	from, usual := r.origin("data.held_out_fraction").Kind, defaults()
 	if share := d.HeldOutFraction; (from == File || from == Flag) && share != 0 && share != usual.Data.HeldOutFraction {
+		if from == File && r.origin("data.validation").Kind == Flag {
+			r.Error("data.validation", "%v of data.source is held out already (data.held_out_fraction in the file): add --data.held_out_fraction 0 to use these files instead", share)
+			return
+		}
 		r.Error("data.held_out_fraction", "%v of data.source is to be held out, but data.validation names held-out files: omit one of them", share)
 		return
 	}

@@ -55,6 +55,9 @@ func TestFormats(t *testing.T) {
 			}
 		})
 	}
+	if s := mustRead(t, "data.format", "gotree", "data.validation", valid); len(s.valid) != 2 {
+		t.Errorf("next to the Go tree, %d validation texts", len(s.valid))
+	}
 	s := mustRead(t, "data.source", file(t, "a.csv", "text,label\n\"one\ntwo, \"\"three\"\"\",0\nbad,1\n"), "data.validation", valid)
 	if s.train[0].text != "one\ntwo, \"three\"" {
 		t.Errorf("a quoted text came as %q", s.train[0].text)

@@ -75,7 +75,7 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 	opt := data.Options{
 		NoHeader: d.NoHeader, ArrayKey: c.Data.ArrayKey, MaxRecord: int64(c.Data.MaxRecord), ReplaceInvalid: c.Data.ReplaceInvalid,
 	}
-	if c.Data.Format != "auto" {
+	if c.Data.Format != "auto" && c.Data.Format != "gotree" {
 		opt.Format = c.Data.Format
 	}
 	f, err := data.OpenFiles(patterns, opt, c.Data.CacheDir)

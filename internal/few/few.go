@@ -3,6 +3,7 @@ package few
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -11,14 +12,18 @@ import (
 const most = 10
 
 // Of returns the items separated by commas; of a long list, only the first ones and how
-// many more there are.
+// many more there are. An item that begins or ends with a space is quoted.
 func Of[T any](items []T) string {
 	if len(items) == 0 {
 		return "none"
 	}
 	var parts []string
 	for _, x := range items[:min(len(items), most)] {
-		parts = append(parts, Text(fmt.Sprint(x), 80))
+		text := fmt.Sprint(x)
+		if text != strings.TrimSpace(text) {
+			text = strconv.Quote(text)
+		}
+		parts = append(parts, Text(text, 80))
 	}
 	text := strings.Join(parts, ", ")
 	if n := len(items) - most; n > 0 {

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/snug-ml/snug/monitor/web"
@@ -49,9 +48,9 @@ func (a *app) serveMonitor(f webFlags, runs []string, interval time.Duration) er
 	if len(runs) == 0 {
 		runs = []string{runsFolder}
 	}
-	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", f.Listen)
+	l, err := a.listen(f.Listen)
 	if err != nil {
-		return fmt.Errorf("%w (another address: --listen 127.0.0.1:0 takes a free port)", err)
+		return err
 	}
 	server := web.New(web.Options{Runs: runs, Token: token, Interval: interval})
 	url := fmt.Sprintf("http://%s", l.Addr())

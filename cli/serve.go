@@ -93,7 +93,7 @@ func (s *serveCmd) Run(a *app) (err error) {
 			err = errors.Join(err, closing)
 		}
 	}()
-	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", s.Listen)
+	l, err := a.listen(s.Listen)
 	if err != nil {
 		return err
 	}
@@ -197,6 +197,15 @@ func sendable(where, token string) error {
 		return usage("%s: character %d of the token is %q, which a header cannot carry: want ASCII letters, digits and punctuation, without spaces", where, utf8.RuneCountInString(token[:i])+1, []rune(token[i:])[0])
 	}
 	return nil
+}
+
+// listen opens an address for a server.
+func (a *app) listen(address string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w (another address: --listen 127.0.0.1:0 takes a free port)", err)
+	}
+	return l, nil
 }
 
 // checkListen rejects serving other machines without a token.

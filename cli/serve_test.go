@@ -46,6 +46,10 @@ func TestServeTerminated(t *testing.T) {
 		t.Fatal(v.output())
 	}
 	_, url, _ := strings.Cut(v.output(), "listening on ")
+	second := launch(t, work, "snug", "serve", "whole", "--listen", strings.TrimPrefix(strings.TrimSpace(url), "http://"))
+	if code := second.wait(); code != exitFailed || !strings.Contains(second.output(), "(another address: --listen 127.0.0.1:0 takes a free port)") {
+		t.Errorf("on the same port, exit code %d\n%s", code, second.output())
+	}
 	ask := `{"model": "whole", "prompt": "the", "max_tokens": 20, "temperature": 0, "stream": true}`
 	res, err := http.Post(strings.TrimSpace(url)+"/v1/completions", "application/json", strings.NewReader(ask))
 	if err != nil {

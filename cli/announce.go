@@ -74,8 +74,13 @@ func expected(e session.Expected) string {
 	if e.Saving > 0 {
 		parts = append(parts, words(e.Saving)+" for saves")
 	}
-	if e.Reporting > 0 {
-		parts = append(parts, words(e.Reporting)+" for the report and the sample")
+	switch {
+	case e.Reporting > 0 && e.Sampling > 0:
+		parts = append(parts, words(e.Reporting+e.Sampling)+" for the report and the sample")
+	case e.Reporting > 0:
+		parts = append(parts, words(e.Reporting)+" for the report")
+	case e.Sampling > 0:
+		parts = append(parts, words(e.Sampling)+" for the sample")
 	}
 	return fmt.Sprintf("%s: %s", words(e.Seconds()), strings.Join(parts, ", "))
 }

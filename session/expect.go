@@ -21,21 +21,24 @@ type Expected struct {
 	Evaluations int64
 
 	Updating, Evaluating, Saving float64
-	// Reporting is the time after the last update: the report and the sample. Whole is the part of it that
-	// runs on data not limited by training.eval_batches.
-	Reporting, Whole float64
+	// Reporting and Sampling are the time after the last update. Whole is the part of the report that runs on
+	// data not limited by training.eval_batches.
+	Reporting, Sampling, Whole float64
 	// Slow is the factor by which all of it may take longer; 1 on a processor, whose speed was measured.
 	Slow float64
 }
 
 // Seconds returns the sum of all parts.
-func (e Expected) Seconds() float64 { return e.Updating + e.Evaluating + e.Saving + e.Reporting }
+func (e Expected) Seconds() float64 {
+	return e.Updating + e.Evaluating + e.Saving + e.Reporting + e.Sampling
+}
 
 // with adds the time of another run.
 func (e Expected) with(o Expected) Expected {
 	return Expected{
 		e.Runs + o.Runs, e.Updates + o.Updates, e.Evaluations + o.Evaluations,
-		e.Updating + o.Updating, e.Evaluating + o.Evaluating, e.Saving + o.Saving, e.Reporting + o.Reporting, e.Whole + o.Whole, max(e.Slow, o.Slow),
+		e.Updating + o.Updating, e.Evaluating + o.Evaluating, e.Saving + o.Saving,
+		e.Reporting + o.Reporting, e.Sampling + o.Sampling, e.Whole + o.Whole, max(e.Slow, o.Slow),
 	}
 }
 
@@ -84,7 +87,7 @@ func (s *Setup) expected(report *plan.Report, p *engine.Program, from int64, eva
 	if s.System.Language != nil {
 		all, _ := p.Parameters()
 		token := max(2*float64(all)/report.Speed.Full, 4*float64(all)/report.Speed.Bandwidth)
-		e.Reporting += float64(t.Sample.Tokens) * token
+		e.Sampling = float64(t.Sample.Tokens) * token
 	}
 	if report.Time.Slow != nil {
 		e.Slow = report.Time.Slow.Update / report.Time.Update

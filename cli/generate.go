@@ -58,6 +58,13 @@ func (g *generateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	ids, err := l.Encode(g.Prompt)
+	if err != nil {
+		return err
+	}
+	if n, most := l.Length(ids, seen), l.Positions(); n > most {
+		a.warning("--prompt: %s are longer than the model's context of %d: it reads the last %d only", size.Of(n, "token"), most, most)
+	}
 	gen, err := inference.NewMediaGenerator(l, seen, on)
 	if err != nil {
 		return err

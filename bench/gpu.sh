@@ -309,17 +309,18 @@ missing() {
 }
 
 # record NAME RESULT SECONDS adds a line to the results, with the JSON in $WORK/part.out, and writes the summary again.
+# Nothing that goes wrong here ends the run.
 record() {
-  local data=""
-  if [ -s "$WORK/part.out" ]; then
-    if [ "$(head -n 1 "$WORK/part.out")" = "{" ]; then # one document on several lines
-      data=$(tr -d '\n' <"$WORK/part.out")
-    else
-      data=$(grep '^{.*}$' "$WORK/part.out" | paste -sd, || true)
-    fi
+  if ! "$WORK/bin/card" line "$1" "$2" "$3" <"$WORK/part.out" >"$WORK/line" 2>>"$OUT/log.txt"; then
+    printf '{"part":"%s","result":"%s","seconds":%d,"data":[]}\n' "$1" "$2" "$3" >"$WORK/line"
+    { echo "=== $1: the results leave out what it printed:" && head -c 100000 "$WORK/part.out"; } >>"$OUT/log.txt"
   fi
-  printf '{"part":"%s","result":"%s","seconds":%d,"data":[%s]}\n' "$1" "$2" "$3" "$data" >>"$OUT/results.jsonl"
-  "$WORK/bin/card" report "${AFTER[@]}" "$OUT/results.jsonl" >"$OUT/results.md.new" && mv "$OUT/results.md.new" "$OUT/results.md"
+  cat "$WORK/line" >>"$OUT/results.jsonl"
+  if "$WORK/bin/card" report "${AFTER[@]}" "$OUT/results.jsonl" >"$OUT/results.md.new" 2>>"$OUT/log.txt"; then
+    mv "$OUT/results.md.new" "$OUT/results.md"
+  else
+    echo "=== no summary after $1" >>"$OUT/log.txt"
+  fi
 }
 
 # one NAME NEEDS LIMIT runs a part, if there is time for it, and records the result.

@@ -7,9 +7,10 @@ An operation is timed by itself between two events of the card, the median of it
 """
 
 import argparse
-import json
 import statistics
 import time
+
+import torch_measure
 
 
 def kernels(torch, dtype, name, device, small):
@@ -86,7 +87,7 @@ def main():
     dtype, name = {"bf16": (torch.bfloat16, "bf16"), "fp16": (torch.float16, "f16"), "fp32": (torch.float32, "f32")}[args.dtype]
     with torch.no_grad():
         for label, f in kernels(torch, dtype, name, args.device, args.small):
-            print(json.dumps({"kernel": label, "torch_seconds": seconds(torch, args.device, f, args.runs)}), flush=True)
+            torch_measure.say({"kernel": label, "torch_seconds": seconds(torch, args.device, f, args.runs)})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import math
 import statistics
 import time
 
@@ -26,6 +27,12 @@ class Energy:
         if self.library is None or self.library.nvmlDeviceGetTotalEnergyConsumption(self.card, ctypes.byref(millijoules)) != 0:
             return None
         return millijoules.value / 1e3
+
+
+def say(result):
+    """Prints one JSON object, with null for what is not a finite number."""
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in result.items()}
+    print(json.dumps(finite, allow_nan=False), flush=True)
 
 
 def energy(torch, device):
@@ -93,4 +100,4 @@ def measure(torch, work, mode, device, low, updates, seconds):
     if device == "cuda":
         result["card_bytes"] = torch.cuda.max_memory_reserved()
         result["card_used_bytes"] = max(0, free - torch.cuda.mem_get_info()[0])
-    print(json.dumps(result), flush=True)
+    say(result)

@@ -15,6 +15,7 @@ import dataclasses
 import os
 import pathlib
 import sys
+import traceback
 import typing
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -185,8 +186,14 @@ def main():
     work.model = work.model.to(args.device)
     work.batch = tuple(x.to(args.device) for x in work.batch)
     low = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}[args.dtype]
+    failed = False
     for mode in args.modes.split(","):
-        torch_measure.measure(torch, work, mode, args.device, low, args.updates, args.seconds)
+        try:
+            torch_measure.measure(torch, work, mode, args.device, low, args.updates, args.seconds)
+        except Exception:  # the other modes may work
+            failed = True
+            traceback.print_exc()
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ use AVX-512), scaled_dot_product_attention and the fused AdamW. `bf16` is `tuned
 
 import argparse
 import glob
-import json
 import math
 import os
 import resource
 import statistics
 import sys
 import time
+
+import torch_measure
 
 WARMUP = 3
 MIB = 1 << 20
@@ -255,7 +256,7 @@ def main():
     flops = step_flops(w)
     median = statistics.median(times)
     cuda = cuda_library_rss()
-    print(json.dumps({
+    torch_measure.say({
         "workload": args.workload, "mode": args.mode, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
         "compile": args.compile, "card_bytes": torch.cuda.max_memory_reserved() if args.device == "cuda" else 0, "ms": round(median * 1e3, 2), "best_ms": round(min(times) * 1e3, 2),
         "rss": peak_rss() - cuda, "rss_import": rss_import - cuda, "rss_cuda_libraries": cuda,
@@ -265,7 +266,7 @@ def main():
         "parameters": sum(p.numel() for p in model.parameters()), "torch": torch.__version__,
         "blas": "mkl" if torch.backends.mkl.is_available() else "other", "capability": torch.backends.cpu.get_cpu_capability(),
         "attention": "written-out" if written_out(args) else "sdpa",
-        "preload": [os.path.basename(path) for path in os.environ.get("LD_PRELOAD", "").split(":") if path]}), flush=True)
+        "preload": [os.path.basename(path) for path in os.environ.get("LD_PRELOAD", "").split(":") if path]})
     if args.profile:
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CPU]) as p:

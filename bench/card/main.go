@@ -12,6 +12,7 @@ import (
 type commands struct {
 	Kernels kernelsCmd `cmd:"" help:"Time kernels by shape, one JSON object each."`
 	Losses  lossesCmd  `cmd:"" help:"Hold the losses of a run against those of another."`
+	Line    lineCmd    `cmd:"" help:"Make what a part printed, on standard input, a line of results.jsonl."`
 	Report  reportCmd  `cmd:"" help:"Write results as Markdown."`
 }
 

@@ -96,9 +96,7 @@ func (c *reportCmd) Run() error {
 		if err != nil {
 			return err
 		}
-		if err := r.read(raw); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
+		r.read(raw)
 	}
 	if len(r.parts) == 0 {
 		return errors.New("no results")
@@ -109,14 +107,18 @@ func (c *reportCmd) Run() error {
 }
 
 // results are those of the parts, each once, in the order in which they were run first.
-type results struct{ parts []part }
+type results struct {
+	parts      []part
+	unreadable int // lines
+}
 
-// read adds the lines of a file.
-func (r *results) read(raw []byte) error {
+// read adds the lines of a file. What cannot be read, as after a crash, is counted.
+func (r *results) read(raw []byte) {
 	for line := range bytes.Lines(raw) {
 		var p part
-		if err := json.Unmarshal(line, &p); err != nil {
-			return err
+		if json.Unmarshal(line, &p) != nil || p.Name == "" {
+			r.unreadable++
+			continue
 		}
 		i := slices.IndexFunc(r.parts, func(q part) bool { return q.Name == p.Name })
 		if i >= 0 && p.Name == "matmuls" { // each call has measured others
@@ -129,7 +131,6 @@ func (r *results) read(raw []byte) error {
 			r.parts[i] = p
 		}
 	}
-	return nil
 }
 
 // figures are what a part printed; what is not an object of figures is left out.
@@ -161,6 +162,9 @@ func (r *results) write(w io.Writer) {
 		if p.Name != "about" {
 			put(w, "| %s | %s | %.0f | %s |\n", p.Name, p.Result, p.Seconds, p.remark())
 		}
+	}
+	if r.unreadable > 0 {
+		put(w, "\nLines of the results that cannot be read, and are left out: %d.\n", r.unreadable)
 	}
 	r.timings(w)
 	r.kernels(w)

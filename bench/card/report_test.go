@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,10 +31,8 @@ const secondCall = `{"part":"operations","result":"ok","seconds":41,"data":[{"ca
 
 func TestReport(t *testing.T) {
 	r := &results{}
-	for _, s := range []string{firstCall, secondCall} {
-		if err := r.read([]byte(s)); err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range []string{firstCall, `{"part":"memory","result":"ok","data":[{"ms":NaN}]}` + "\n", secondCall} {
+		r.read([]byte(s))
 	}
 	var b bytes.Buffer
 	r.write(&b)
@@ -43,6 +42,7 @@ func TestReport(t *testing.T) {
 		"## 2026-11-22 NVIDIA H100\n", "matmuls in bf16; driver 580, 700 W; PyTorch 2.11.0.",
 		"| operations | ok | 41 | 2900 cases |", "| memory | ok | 2 | planned 1.00, used 1024.00 |",
 		"| code | ok | 9 | 40 kernels, the driver's folder cold: 2.500 s; 40 kernels, the driver's folder warm: 0.050 s, registers are spilled by b |",
+		"are left out: 1.\n",
 		// the medians of 50 and 60, 100 and 40; MFU by time
 		"| gpt2 | 55.0 | 100.0 | 40.0 | 0.55 | 1.38 | 20.0 % | 27.5 % | 30.00 | 20.00 | 2.00 | - | 4.00 |",
 		"| agiformer | 500.0 | - | - | - | - | 10.0 % | - | 7.00 | - | 1.00 | - | - |",
@@ -60,6 +60,24 @@ func TestReport(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(text)
+	}
+}
+
+func TestLine(t *testing.T) {
+	for printed, want := range map[string]string{
+		"":                                   `{"part":"a","result":"ok","seconds":3,"data":[]}`,
+		"{\n  \"b\": 1\n}\n":                 `{"part":"a","result":"ok","seconds":3,"data":[{"b":1}]}`,
+		"hello\n{\"b\": 1}\n{\"c\":2}\n":     `{"part":"a","result":"ok","seconds":3,"data":[{"b":1},{"c":2}]}`,
+		"{\"b\":NaN}\n{\"c\":2}\n{\"d\":3\n": `{"part":"a","result":"ok, 2 lines are no JSON","seconds":3,"data":[{"c":2}]}`,
+	} {
+		var said bytes.Buffer
+		line, err := json.Marshal((&lineCmd{Part: "a", Result: "ok", Seconds: 3}).line([]byte(printed), &said))
+		if err != nil || string(line) != want {
+			t.Errorf("%q: %s, error %v, want %s", printed, line, err, want)
+		}
+		if bad := strings.Contains(want, "no JSON"); bad != strings.Contains(said.String(), "a: no JSON: {\"b\":NaN}\n") {
+			t.Errorf("%q: says %q", printed, said.String())
+		}
 	}
 }
 

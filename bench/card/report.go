@@ -43,6 +43,7 @@ type figures struct {
 	// memory, planned and measured
 	Planned int64 `json:"card_planned_bytes"`
 	Used    int64 `json:"card_used_bytes"`
+	Matmuls string
 	// making kernels ready
 	Kernels int
 	Load    float64 `json:"load_seconds"`
@@ -186,7 +187,14 @@ func (p part) remark() string {
 		case f.Losses > 0:
 			said = append(said, fmt.Sprintf("%s: %d losses, at most %.2g %% off", f.Run, f.Losses, 100*f.Largest))
 		case p.Name == "memory":
-			said = append(said, fmt.Sprintf("planned %s, used %s", gib(f.Planned), gib(f.Used)))
+			text := fmt.Sprintf("planned %s, used %s", gib(f.Planned), gib(f.Used))
+			if f.Run != "" {
+				text = f.Run + ": " + text
+			}
+			if f.Matmuls != "" {
+				text += " (" + f.Matmuls + ")"
+			}
+			said = append(said, text)
 		case p.Name == "code":
 			said = append(said, f.code())
 		}

@@ -12,7 +12,7 @@ import (
 // Two calls: what the second did counts, unless it failed where the first had not.
 const firstCall = `{"part":"about","result":"ok","seconds":0,"data":[{"date":"2026-11-22","card":"NVIDIA H100","driver":"580, 700 W","precision":"bf16","torch":"2.11.0"}]}
 {"part":"operations","result":"exit code 1","seconds":40,"data":[{"cases":2900,"failed":2,"failing":["a/b","c"]}]}
-{"part":"memory","result":"ok","seconds":2,"data":[{"card_planned_bytes":1073741824,"card_used_bytes":1099511627776}]}
+{"part":"memory","result":"ok","seconds":2,"data":[{"card_planned_bytes":1073741824,"card_used_bytes":1099511627776},{"run":"library","card_planned_bytes":1073741824,"card_used_bytes":2147483648,"matmuls":"its code takes 1 GiB"}]}
 {"part":"code","result":"ok","seconds":9,"data":[{"run":"cold","kernels":40,"load_seconds":2.5,"use":{"a":{"registers":80,"local_bytes":0}}},{"run":"warm","kernels":40,"load_seconds":0.05,"use":{"a":{"registers":80,"local_bytes":0},"b":{"registers":255,"local_bytes":16}}}]}
 {"part":"gpt2.snug.1","result":"ok","seconds":9,"data":[{"ms":50,"mfu":0.2,"joules":30,"card_used_bytes":2147483648,"operations":[{"op":"matmul","runs":36,"matrix_flops":4e12,"bytes":1e9,"predicted_seconds":0.01,"measured_seconds":0.04},{"op":"adamw","runs":3,"bytes":2e9,"predicted_seconds":0.01,"measured_seconds":0.01}]}]}
 {"part":"gpt2.torch.1","result":"stopped after 9 s","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60,"card_bytes":4294967296}]}
@@ -40,7 +40,7 @@ func TestReport(t *testing.T) {
 	at := -1
 	for _, want := range []string{
 		"## 2026-11-22 NVIDIA H100\n", "matmuls in bf16; driver 580, 700 W; PyTorch 2.11.0.",
-		"| operations | ok | 41 | 2900 cases |", "| memory | ok | 2 | planned 1.00, used 1024.00 |",
+		"| operations | ok | 41 | 2900 cases |", "| memory | ok | 2 | planned 1.00, used 1024.00; library: planned 1.00, used 2.00 (its code takes 1 GiB) |",
 		"| code | ok | 9 | 40 kernels, the driver's folder cold: 2.500 s; 40 kernels, the driver's folder warm: 0.050 s, registers are spilled by b |",
 		"are left out: 1.\n",
 		// the medians of 50 and 60, 100 and 40; MFU by time

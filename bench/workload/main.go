@@ -35,6 +35,7 @@ type options struct {
 	Budget        int64  `help:"Bytes of temporaries that --recompute auto may take."`
 	Optimizer     string `default:"adamw" enum:"adamw,adamw8bit,lion,adafactor,muon" help:"adamw, adamw8bit, lion, adafactor or muon."`
 	MasterWeights string `default:"fp32" enum:"fp32,stochastic,compensated" help:"fp32, stochastic or compensated: the last two keep weights in 16 bits."`
+	NoCublas      bool   `help:"Leave matmuls to snug's kernels."`
 	JSON          bool   `help:"Print one JSON object, with --ops the operations in it."`
 	Ops           bool   `help:"Print where the time of a step goes, next to the time predicted."`
 	Shapes        bool   `help:"With --ops: a line for each shape."`
@@ -70,7 +71,7 @@ func run(o options) (err error) {
 	if o.Card != "" {
 		return price(o)
 	}
-	on, err := backend.Open(backend.Options{Device: o.Device, Threads: o.Threads})
+	on, err := backend.Open(backend.Options{Device: o.Device, Threads: o.Threads, NoCublas: o.NoCublas})
 	if err != nil {
 		return err
 	}

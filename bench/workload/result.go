@@ -32,8 +32,10 @@ type measured struct {
 	RSS     int64   `json:"rss"` // the peak
 	Arena   int64   `json:"arena_bytes"`
 	// Planned and Used are bytes of a card, by the plan and by its driver.
-	Planned int64  `json:"card_planned_bytes"`
-	Used    int64  `json:"card_used_bytes"`
+	Planned int64 `json:"card_planned_bytes"`
+	Used    int64 `json:"card_used_bytes"`
+	// Matmuls says what computes them, and what memory of a card cuBLASLt's own code takes, which is in no plan.
+	Matmuls string `json:"matmuls,omitempty"`
 	Weights string `json:"weights"` // their hash
 	// Operations are timed one by one, in a program whose operations wait for each other.
 	Operations []plan.ProfileRow `json:"operations,omitempty"`
@@ -61,6 +63,7 @@ func result(o options, w workload, e *engine.Executable, m *memory, ms []float64
 	} else if ok && speed.Peak > 0 {
 		r.MFU = 1e9 * r.GFLOPs / speed.Peak
 	}
+	_, r.Matmuls = e.Matmuls()
 	r.Weights, err = hash(e)
 	return r, err
 }

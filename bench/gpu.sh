@@ -16,6 +16,7 @@ CARD=${CARD:-0}
 PYTHON=${PYTHON:-python3}
 SMALL=${SMALL:-}
 COMPILE=${COMPILE:-max-autotune} # mode of torch.compile
+TRAVELS=$((64 << 20)) # bytes of a kit and the source tree that a machine with a card can be sent
 WORKS=(gpt2 refocused moderation agiformer cloudbase dynamo)
 SYSTEMS=(refocused moderation agiformer cloudbase dynamo)
 
@@ -30,6 +31,8 @@ build() {
   local to=$1 root=$HERE/.. kit go_root
   [ -f "$root/go.mod" ] || fail "build needs the source tree: run bench/gpu.sh of a clone"
   root=$(cd "$root" && pwd)
+  find "$root/engine/cuda/kernels" -name '*.gz' -exec gzip -t {} + || fail "kernels are damaged, see above"
+  [ -z "$(git -C "$root" status --porcelain)" ] || echo "gpu.sh: the tree has changes that are not committed, and they are built too" >&2
   mkdir -p "$to"
   to=$(cd "$to" && pwd)
   kit=$(mktemp -d)
@@ -48,9 +51,30 @@ build() {
   (cd "$go_root" && find src -name '*.go' ! -name '*_test.go' ! -path '*/testdata/*' ! -path 'src/cmd/*' ! -path 'src/vendor/*' \
     ! -path 'src/runtime/*' ! -path 'src/internal/*' ! -path 'src/syscall/*' ! -path 'src/debug/*' -print0 | sort -z) |
     tar -C "$go_root" --null --files-from=- --create | (mkdir "$kit/go" && tar -x -C "$kit/go")
-  tar -C "$kit" -cz . >"$to/kit.tar.gz"
+  git -C "$root" describe --always --dirty >"$kit/commit"
+  rm -f "$to"/kit.tar.*
+  if command -v xz >/dev/null; then # the programs share most of their code, which takes a window of their size to find
+    tar -C "$kit" -c . | xz -T1 --lzma2=preset=3,dict=64MiB >"$to/kit.tar.xz"
+  else
+    tar -C "$kit" -cz . >"$to/kit.tar.gz"
+  fi
   cp "$HERE/gpu.sh" "$to/gpu.sh"
-  du -sh "$to"
+  local kit_bytes tree_bytes
+  kit_bytes=$(du -sb "$to" | cut -f 1)
+  tree_bytes=$(cd "$root" && git ls-files -z --cached --others --exclude-standard | xargs -0 stat -c %s 2>/dev/null | awk '{ n += $1 } END { print n }' || true)
+  echo "$to: $kit_bytes bytes; with the $tree_bytes of the source tree $((kit_bytes + tree_bytes)) of $TRAVELS"
+  [ "$((kit_bytes + tree_bytes))" -le "$TRAVELS" ] || echo "gpu.sh: the kit and the tree are too large to travel together" >&2
+}
+
+# unpack DIR puts the kit in $WORK.
+unpack() {
+  if [ -r "$1/kit.tar.gz" ]; then
+    tar -xzf "$1/kit.tar.gz" -C "$WORK"
+  elif command -v xz >/dev/null; then
+    tar -xJf "$1/kit.tar.xz" -C "$WORK"
+  else
+    "$PYTHON" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1/kit.tar.xz" "$WORK"
+  fi
 }
 
 # --- the parts --------------------------------------------------------------------------------------------------------
@@ -381,13 +405,13 @@ run() {
   parts=" $(schedule | cut -d ' ' -f 1 | paste -sd ' ') "
   for name in ${only//,/ }; do [[ $parts == *" $name "* ]] || fail "--only $name: no such part, see gpu.sh parts"; done
   for name in "${AFTER[@]}"; do [ -r "$name" ] || fail "--after $name: no such file"; done
-  [ -r "$dir/kit.tar.gz" ] || fail "$dir/kit.tar.gz is missing: make it with bench/gpu.sh build DIR"
+  [ -r "$dir/kit.tar.xz" ] || [ -r "$dir/kit.tar.gz" ] || fail "$dir/kit.tar.xz is missing: make it with bench/gpu.sh build DIR"
   mkdir -p "$OUT"
   OUT=$(cd "$OUT" && pwd)
   WORK=$(mktemp -d)
   # shellcheck disable=SC2064 # the folder is this one
   trap "rm -rf '$WORK'" EXIT
-  tar -xzf "$dir/kit.tar.gz" -C "$WORK"
+  unpack "$dir"
   [ -z "$SMALL" ] || few_sources "$WORK/go"
   : >"$OUT/results.jsonl"
   : >"$OUT/log.txt"

@@ -2,20 +2,23 @@
 # Everything that only a card can show, in calls of some minutes on a machine with an NVIDIA driver and no Go.
 #
 #   bench/gpu.sh build DIR       here, with Go: what the other machine needs, in DIR
-#   DIR/gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]
+#   DIR/gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...] [--skip PART,...]
 #                                there: does what fits into N minutes (9), the most important first. OUT gets results.jsonl
-#                                and results.md, written after each part, and log.txt. A later call that is given the
-#                                results of earlier ones does what they left.
+#                                and results.md, written after each part, log.txt, and card.csv, the card's clocks, power and
+#                                memory by the second. A later call that is given the results of earlier ones does what
+#                                they left.
 #   bench/gpu.sh parts           the parts, with the seconds that each needs
 #
-# CARD=1 takes another card, PYTHON=... another Python than python3 for PyTorch's side. SMALL=1 runs small shapes, and
+# CARD=1 takes another card, PYTHON=... another Python than python3 for PyTorch's side, COMPILE=... another mode of
+# torch.compile, GPU_CACHE=... another folder than /tmp/snug-gpu-cache, which later calls find filled. SMALL=1 runs small shapes, and
 # PyTorch on the processor, to try the script (with tools/fakecard: without a card). docs/gpu.md says more.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CARD=${CARD:-0}
 PYTHON=${PYTHON:-python3}
 SMALL=${SMALL:-}
-COMPILE=${COMPILE:-max-autotune} # mode of torch.compile
+COMPILE=${COMPILE:-}
+GPU_CACHE=${GPU_CACHE:-/tmp/snug-gpu-cache}
 TRAVELS=$((64 << 20)) # bytes of a kit and the source tree that a machine with a card can be sent
 WORKS=(gpt2 refocused moderation agiformer cloudbase dynamo)
 SYSTEMS=(refocused moderation agiformer cloudbase dynamo)
@@ -207,14 +210,23 @@ part_repeat() {
   [ "$(wc -l <<<"$hashes")" = 2 ] && [ "$(sort -u <<<"$hashes" | wc -l)" = 1 ] || { echo "two runs differ" >&2 && return 1; }
 }
 
-# What the driver says was taken is what was planned: within 1 %, and 64 MiB of code, graphs and rounding.
+# What the driver says was taken is what was planned: within 1 %, and 64 MiB of code, graphs and rounding. cuBLASLt's own
+# code comes on top of the plan, so there is a run without it.
 part_memory() {
-  local planned used
-  workload "$TINY" --steps 1 >"$WORK/memory.json"
-  cat "$WORK/memory.json"
-  planned=$(sed -nE 's/.*"card_planned_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
-  used=$(sed -nE 's/.*"card_used_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
-  [ "$used" -ge "$((planned - planned / 100))" ] && [ "$used" -le "$((planned + planned / 100 + (64 << 20)))" ]
+  local run planned used bad=0 flags
+  for run in own library; do
+    flags=()
+    [ "$run" != own ] || flags=(--no-cublas)
+    workload "$TINY" --steps 1 "${flags[@]}" >"$WORK/memory.json" || return 1
+    sed "s/^{/{\"run\":\"$run\",/" "$WORK/memory.json"
+    planned=$(sed -nE 's/.*"card_planned_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
+    used=$(sed -nE 's/.*"card_used_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
+    if [ "$used" -lt "$((planned - planned / 100))" ] || [ "$used" -gt "$((planned + planned / 100 + (64 << 20)))" ]; then
+      bad=1
+      echo "$run: $planned bytes are planned, $used are used; $(sed -nE 's/.*"matmuls":"([^"]*)".*/\1/p' "$WORK/memory.json")" >&2
+    fi
+  done
+  return "$bad"
 }
 
 # What making the kernels of a program ready takes, the first time and the second. The folder is the one that snug names
@@ -252,11 +264,15 @@ snug_side() {
   "${bench[@]}" --updates "$updates"
 }
 
-# torch_side WORK MODES
+# torch_side WORK times PyTorch, eager and compiled. max-autotune, which tries matmuls for a minute and more, is for GPT-2,
+# which they bind; the others are captured in graphs as well, which they need more.
 torch_side() {
-  local small=()
+  local small=() modes=reduce-overhead
+  [ "$1" != gpt2 ] || modes=max-autotune
+  modes=eager,${COMPILE:-$modes}
+  [ -z "$UNCOMPILED" ] || modes=eager
   [ -z "$SMALL" ] || small=(--device cpu --small --updates 2)
-  CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_presets.py" "$1" --dtype "$PRECISION" --modes "eager,$COMPILE" --updates 100 --seconds 6 "${small[@]}"
+  CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_presets.py" "$1" --dtype "$PRECISION" --modes "$modes" --updates 100 --seconds 6 "${small[@]}"
 }
 for s in "${WORKS[@]}"; do
   for n in 1 2; do eval "part_$s.snug.$n() { snug_side $s; }" && eval "part_$s.torch.$n() { torch_side $s; }"; done
@@ -278,23 +294,21 @@ part_kernels.torch() { CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_k
 measured_matmuls() { find "$XDG_CACHE_HOME/snug" -name 'matmuls-*.json' 2>/dev/null; }
 part_matmuls() { measured_matmuls | head -n 1 | xargs cat; }
 
-# NVIDIA's checkers, on a step of a small work. Their tables go to the log.
-part_sanitizer() {
-  local tool
-  for tool in memcheck racecheck initcheck; do
-    compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$WORK/bin/workload" "$TINY" --steps 1 --device "cuda:$CARD" --precision "$PRECISION" >&2 || return 1
-  done
-}
+# NVIDIA's checkers, on steps of a small work, and its profiler, on the last layers of GPT-2, its loss and its first
+# gradients. Their tables go to the log. Without cuBLASLt, as every algorithm that is tried would count.
+for t in memcheck racecheck initcheck; do
+  eval "part_sanitizer.$t() { compute-sanitizer --tool $t --error-exitcode 1 --print-limit 20 \"\$WORK/bin/workload\" \"\$TINY\" --no-cublas --steps 1 --device \"cuda:\$CARD\" --precision \"\$PRECISION\" >&2; }"
+done
 part_ncu() {
-  ncu --clock-control none --launch-skip 20 --launch-count 120 --section SpeedOfLight --section Occupancy \
-    "$WORK/bin/workload" gpt2 --steps 1 --device "cuda:$CARD" --precision "$PRECISION" >&2
+  ncu --clock-control none --kernel-name 'regex:^(gemm|attention|logits|cross|layer|loop|sum|embedding|adamw)' --launch-skip 60 --launch-count 120 \
+    --section SpeedOfLight --section Occupancy "$WORK/bin/workload" gpt2 --no-cublas --steps 1 --device "cuda:$CARD" --precision "$PRECISION" >&2
 }
 
 # schedule lists the parts, the most important first: NAME, the seconds that it is given only if so many are left, the
 # seconds after which it is stopped.
 schedule() {
-  local s n
-  echo "doctor 5 30"
+  local s
+  echo "doctor 5 60"
   echo "operations 40 150"
   echo "goldens 20 60"
   for s in "${SYSTEMS[@]}"; do echo "learn.$s 20 90"; done
@@ -303,20 +317,27 @@ schedule() {
   echo "repeat 10 30"
   echo "memory 5 30"
   echo "code 15 60"
-  for n in 1 2; do echo "gpt2.snug.$n 15 60" && echo "gpt2.torch.$n 40 170"; done
-  echo "kernels.snug 15 60"
-  echo "kernels.torch 20 60"
-  for s in "${WORKS[@]:1}"; do
-    for n in 1 2; do echo "$s.snug.$n 15 60" && echo "$s.torch.$n 40 170"; done
-  done
-  echo "matmuls 0 10"
   echo "products 30 120"
   echo "compiled 30 120"
   echo "larger 20 60"
+  round 1
+  echo "kernels.snug 15 60"
+  echo "kernels.torch 20 60"
   echo "kernels.own 15 60"
+  echo "matmuls 0 10"
   for s in a b c d; do echo "$s.snug.1 10 30" && echo "$s.torch.1 15 40"; done
-  echo "sanitizer 30 120"
+  for s in memcheck racecheck initcheck; do echo "sanitizer.$s 15 60"; done
   echo "ncu 30 120"
+  round 2
+}
+
+# round N lists the N-th turn of each work. PyTorch's eager figures stay where compiling takes longer than is given.
+round() {
+  local s most=170
+  for s in "${WORKS[@]}"; do
+    echo "$s.snug.$1 15 60" && echo "$s.torch.$1 30 $most"
+    most=90
+  done
 }
 
 # --- there ------------------------------------------------------------------------------------------------------------
@@ -325,9 +346,9 @@ schedule() {
 missing() {
   case $1 in
   *.torch*) [ -n "$TORCH" ] || echo "no PyTorch that sees the card" ;;
-  nccl) if "$WORK/bin/snug" doctor --exchange | grep -q 'NCCL  *none'; then echo "no NCCL"; fi ;;
+  nccl) if timeout 30 "$WORK/bin/snug" doctor --exchange | grep -q 'NCCL  *none'; then echo "no NCCL"; fi ;;
   matmuls) [ -n "$(measured_matmuls)" ] || echo "no cuBLASLt" ;;
-  sanitizer) command -v compute-sanitizer >/dev/null || echo "no compute-sanitizer" ;;
+  sanitizer.*) command -v compute-sanitizer >/dev/null || echo "no compute-sanitizer" ;;
   ncu) command -v ncu >/dev/null || echo "no ncu" ;;
   esac
 }
@@ -365,7 +386,7 @@ one() {
   from=$SECONDS
   timeout -k 5 "$limit" bash "$HERE/gpu.sh" part "$name" >"$WORK/part.out" 2>"$WORK/part.err" || status=$?
   case $status in
-  0) ;;
+  0) [[ -z $UNCOMPILED || $name != ??*.torch.[12] ]] || verdict="eager alone: $UNCOMPILED" ;;
   124 | 137) verdict="stopped after $limit s" ;;
   *) verdict="exit code $status" ;;
   esac
@@ -377,7 +398,7 @@ one() {
     [ "$(wc -c <"$WORK/part.err")" -le 100000 ] || { echo && echo "[...]" && tail -c 100000 "$WORK/part.err"; }
   } >>"$OUT/log.txt"
   printf '%-20s %s (%d s)\n' "$name" "$verdict" $((SECONDS - from))
-  if [ "$verdict" != ok ]; then
+  if [ "$status" != 0 ]; then
     FAILED+=("$name")
     tail -n 12 "$WORK/part.err" | cut -c 1-300 | sed 's/^/    /'
   fi
@@ -387,9 +408,9 @@ one() {
 done_before() { [ "$1" != matmuls ] && [ ${#AFTER[@]} -gt 0 ] && grep -qhF "{\"part\":\"$1\",\"result\":\"ok\"" "${AFTER[@]}"; }
 
 run() {
-  [ $# -ge 2 ] || fail "usage: gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]"
-  local dir=$1 only="" parts name needs limit
-  BEGAN=$SECONDS OUT=$2 MINUTES=9 AFTER=() FAILED=() LEFT_OUT=()
+  [ $# -ge 2 ] || fail "usage: gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...] [--skip PART,...]"
+  local dir=$1 only="" skip="" parts name needs limit
+  BEGAN=$SECONDS OUT=$2 MINUTES=9 AFTER=() FAILED=() LEFT_OUT=() SAMPLER=""
   shift 2
   while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || fail "$1 needs a value"
@@ -397,29 +418,35 @@ run() {
     --minutes) MINUTES=$2 ;;
     --after) AFTER+=("$(realpath "$2")") ;;
     --only) only=,$2, ;;
+    --skip) skip=,$2, ;;
     *) fail "unknown flag $1" ;;
     esac
     shift 2
   done
   [[ $MINUTES =~ ^[1-9][0-9]*$ ]] || fail "--minutes $MINUTES: want a whole number from 1 on"
   parts=" $(schedule | cut -d ' ' -f 1 | paste -sd ' ') "
-  for name in ${only//,/ }; do [[ $parts == *" $name "* ]] || fail "--only $name: no such part, see gpu.sh parts"; done
-  for name in "${AFTER[@]}"; do [ -r "$name" ] || fail "--after $name: no such file"; done
+  for name in ${only//,/ } ${skip//,/ }; do [[ $parts == *" $name "* ]] || fail "$name: no such part, see gpu.sh parts"; done
+  for name in "${AFTER[@]}"; do
+    [ -r "$name" ] || fail "--after $name: no such file"
+    [ ! "$name" -ef "$OUT/results.jsonl" ] || fail "--after $name: this call writes it; give it another OUT"
+  done
   [ -r "$dir/kit.tar.xz" ] || [ -r "$dir/kit.tar.gz" ] || fail "$dir/kit.tar.xz is missing: make it with bench/gpu.sh build DIR"
   mkdir -p "$OUT"
   OUT=$(cd "$OUT" && pwd)
   WORK=$(mktemp -d)
-  # shellcheck disable=SC2064 # the folder is this one
-  trap "rm -rf '$WORK'" EXIT
+  trap leave EXIT
   unpack "$dir"
   [ -z "$SMALL" ] || few_sources "$WORK/go"
   : >"$OUT/results.jsonl"
   : >"$OUT/log.txt"
   : >"$WORK/part.out"
+  sample
   environment
   for_people
   while read -r -u 3 name needs limit; do
+    [ "$name" != doctor ] || continue # environment did it
     [ -z "$only" ] || [[ $only == *",$name,"* ]] || continue
+    [[ $skip != *",$name,"* ]] || continue
     done_before "$name" || one "$name" "$needs" "$limit"
   done 3< <(schedule)
   [ ${#LEFT_OUT[@]} = 0 ] || echo "no time for ${LEFT_OUT[*]}: give a later call --after $OUT/results.jsonl"
@@ -437,44 +464,93 @@ few_sources() {
   mv "$1/few" "$1/src"
 }
 
+# probe SECONDS COMMAND... runs what may hang, with its errors in the log.
+probe() {
+  local limit=$1 status=0
+  shift
+  [ -z "$SMALL" ] || limit=600
+  timeout -k 5 "$limit" "$@" 2>>"$OUT/log.txt" || status=$?
+  case $status in 124 | 137) echo "$1 was stopped after $limit s" >>"$OUT/log.txt" ;; esac
+  return "$status"
+}
+
+# Prints PyTorch's version, why it cannot compile, and the folders of the libraries that it brings.
+TORCH_PROBE='
+import glob, os, shutil, sys, sysconfig
+import torch
+if not (sys.argv[1:] or torch.cuda.is_available()):
+    sys.exit("PyTorch sees no card")
+print(torch.__version__)
+if not (os.environ.get("CC") or any(map(shutil.which, ("gcc", "clang", "cc")))):
+    print("no C compiler for torch.compile")
+elif not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
+    print("no Python.h for torch.compile")
+else:
+    print()
+print(":".join(sorted({os.path.dirname(f) for p in sys.path for name in ("libcublasLt.so.*", "libnccl.so.*") for f in glob.glob(os.path.join(p, "nvidia", "*", "lib", name))})))
+'
+
 # environment finds out what is here, for all parts.
 environment() {
-  # Nothing is kept from one call to the next, and nothing outside is written.
-  export XDG_CACHE_HOME=$WORK/cache CUDA_CACHE_PATH=$WORK/cache/kernels TORCHINDUCTOR_CACHE_DIR=$WORK/cache/inductor TRITON_CACHE_DIR=$WORK/cache/triton GOROOT=$WORK/go
+  # What was compiled and measured is kept for the next call on this machine.
+  [ -d "$GPU_CACHE" ] || mkdir -m 700 "$GPU_CACHE"
+  [ -O "$GPU_CACHE" ] || fail "GPU_CACHE $GPU_CACHE belongs to another user"
+  GPU_CACHE=$(cd "$GPU_CACHE" && pwd)
+  export XDG_CACHE_HOME=$GPU_CACHE CUDA_CACHE_PATH=$GPU_CACHE/kernels TORCHINDUCTOR_CACHE_DIR=$GPU_CACHE/inductor TRITON_CACHE_DIR=$GPU_CACHE/triton GOROOT=$WORK/go
   unset CUDA_CACHE_DISABLE CUDA_CACHE_MAXSIZE
   mkdir -p "$CUDA_CACHE_PATH"
-  TORCH="" TORCH_VERSION=""
-  if "$PYTHON" -c 'import sys, torch; sys.exit(not (sys.argv[1:] or torch.cuda.is_available()))' ${SMALL:+small} >/dev/null 2>&1; then
+  TORCH="" TORCH_VERSION="" UNCOMPILED=""
+  local libraries=""
+  if probe 120 "$PYTHON" -c "$TORCH_PROBE" ${SMALL:+small} >"$WORK/torch"; then
     TORCH=cuda
     [ -z "$SMALL" ] || TORCH=cpu
-  fi
-  if [ -n "$TORCH" ]; then
-    TORCH_VERSION=$("$PYTHON" -c 'import torch; print(torch.__version__)')
+    { read -r TORCH_VERSION && read -r UNCOMPILED && read -r libraries; } <"$WORK/torch" || true
     # PyTorch brings cuBLASLt and NCCL, which snug finds on this path.
-    local libraries
-    libraries=$("$PYTHON" -c 'import glob, os, sys
-for p in sys.path:
-    for name in "libcublasLt.so.*", "libnccl.so.*":
-        for f in glob.glob(os.path.join(p, "nvidia", "*", "lib", name)):
-            print(os.path.dirname(f))' | sort -u | paste -sd:)
     [ -z "$libraries" ] || export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   fi
-  # Says in words what is missing where no card can be used.
-  "$WORK/bin/snug" plan quickstart --hardware.device "cuda:$CARD" >"$WORK/card.log" 2>&1 || fail "no card can be used: $(tail -n 3 "$WORK/card.log")"
-  PRECISION=$("$WORK/bin/snug" doctor --json 2>/dev/null | sed -nE 's/^  "precision": "([a-z0-9]+)".*/\1/p')
   PROCESSES=$(nproc)
   [ "$PROCESSES" -le 12 ] || PROCESSES=12
   TINY=a UPDATES=20
   [ -z "$SMALL" ] || TINY=tiny UPDATES=4
-  export WORK OUT CARD PYTHON SMALL COMPILE TORCH PRECISION PROCESSES TINY UPDATES
+  export WORK OUT CARD PYTHON SMALL COMPILE TORCH UNCOMPILED PROCESSES TINY UPDATES
+  one doctor 0 60
+  cp "$WORK/part.out" "$WORK/doctor.json"
+  PRECISION=$(sed -nE 's/^  "precision": "([a-z0-9]+)".*/\1/p' "$WORK/doctor.json")
+  if [ -z "$PRECISION" ]; then
+    PRECISION=bf16
+    [[ $(asked compute_cap) != 7.* ]] || PRECISION=fp16
+    echo "gpu.sh: doctor names no precision, $PRECISION is taken" | tee -a "$OUT/log.txt"
+  fi
+  export PRECISION
+  # Says in words what is missing where no card can be used.
+  probe 60 "$WORK/bin/snug" plan quickstart --hardware.device "cuda:$CARD" >/dev/null || fail "no card can be used: $(tail -n 3 "$OUT/log.txt")"
+}
+
+# asked FIELDS is what nvidia-smi says of the card; nothing if it says nothing.
+asked() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader -i "$CARD" 2>/dev/null || true; }
+
+# sample has the card's figures written to OUT/card.csv every second, until the call ends.
+sample() {
+  local reasons=clocks_throttle_reasons # the name before driver 535
+  command -v nvidia-smi >/dev/null || return 0
+  [ "$(timeout 20 nvidia-smi --help-query-gpu 2>/dev/null | grep -c clocks_event_reasons.active)" = 0 ] || reasons=clocks_event_reasons
+  nvidia-smi --query-gpu="timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,memory.used,utilization.gpu,$reasons.active" --format=csv -i "$CARD" -l 1 >"$OUT/card.csv" 2>&1 </dev/null &
+  SAMPLER=$!
+}
+
+# leave ends what the call has started, and removes its folder.
+leave() {
+  [ -z "$SAMPLER" ] || kill "$SAMPLER" 2>/dev/null || true
+  rm -rf "$WORK"
 }
 
 # for_people is the head of the summary.
 for_people() {
   local name driver
-  name=$(nvidia-smi --query-gpu=name --format=csv,noheader -i "$CARD" 2>/dev/null || "$WORK/bin/snug" doctor --json 2>/dev/null | sed -nE 's/^  "device": "([^,"]*).*/\1/p')
-  driver=$(nvidia-smi --query-gpu=driver_version,power.limit --format=csv,noheader -i "$CARD" 2>/dev/null || echo unknown)
-  printf '{"date":"%s","card":"%s","driver":"%s","precision":"%s","torch":"%s"}\n' "$(date -u +%F)" "${name:-card $CARD}" "$driver" "$PRECISION" "$TORCH_VERSION" >"$WORK/part.out"
+  name=$(asked name) driver=$(asked driver_version,power.limit)
+  [ -n "$name" ] || name=$(sed -nE 's/^  "device": "([^,"]*).*/\1/p' "$WORK/doctor.json")
+  printf '{"date":"%s","card":"%s","driver":"%s","precision":"%s","torch":"%s","commit":"%s"}\n' \
+    "$(date -u +%F)" "${name:-card $CARD}" "${driver:-unknown}" "$PRECISION" "$TORCH_VERSION" "$(cat "$WORK/commit")" >"$WORK/part.out"
   record about ok 0
 }
 
@@ -486,5 +562,5 @@ part) # for this script: a process that can be stopped
   "part_$2"
   ;;
 parts) schedule ;;
-*) fail "usage: bench/gpu.sh build DIR, then DIR/gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]" ;;
+*) fail "usage: bench/gpu.sh build DIR, then DIR/gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...] [--skip PART,...]" ;;
 esac

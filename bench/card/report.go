@@ -328,7 +328,7 @@ func (r *results) kernels(w io.Writer) {
 	slices.SortStableFunc(list, func(a, b figures) int {
 		return cmp.Compare(over(b.Time, torch[b.Kernel]), over(a.Time, torch[a.Kernel]))
 	})
-	put(w, "\nSingle operations, those first that lag PyTorch most (snug's times hold a launch and a wait, some 10 us):\n\n"+
+	put(w, "\nSingle operations, those first that lag PyTorch most (both sides timed by events of the card, which hold a launch):\n\n"+
 		"| operation | us | TFLOP/s | of peak | GB/s | of peak | predicted us | measured / predicted | PyTorch us | snug / PyTorch |\n"+
 		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, f := range list {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda/cublaslt"
@@ -44,6 +43,8 @@ type image struct {
 	transfers   *transfers                  // nil: no state is offloaded
 	guard       func(states []string) error // called before states change; nil: no guard is set
 	observer    *engine.Observer
+	// began and ended are around a node that is observed; nil: none was.
+	began, ended driver.Event
 	// beside says that the last run was followed: states are read and written on the peeker's stream, perhaps
 	// while the run goes on.
 	beside atomic.Bool
@@ -428,9 +429,20 @@ func (x *image) during(err error) error {
 	return fmt.Errorf("in %s: %w", strings.Join(x.queued, " or "), err)
 }
 
-// observed runs a function node by node.
+// observed runs a function node by node. The card times a node: the host would add what a launch and a wait take.
 func (x *image) observed(fn *function, slot int) error {
-	launches := fn.launches[slot]
+	launches, timed := fn.launches[slot], x.observer.After != nil
+	if timed && x.ended == nil {
+		var err error
+		if x.began == nil {
+			if x.began, err = x.ctx.NewEvent(true); err != nil {
+				return err
+			}
+		}
+		if x.ended, err = x.ctx.NewEvent(true); err != nil {
+			return err
+		}
+	}
 	for i := 0; i < len(launches); {
 		n, also := launches[i].node, launches[i].also
 		if x.observer.Before != nil {
@@ -441,7 +453,11 @@ func (x *image) observed(fn *function, slot int) error {
 				x.observer.Before(n)
 			}
 		}
-		began := time.Now()
+		if timed {
+			if err := x.compute.Record(x.began); err != nil {
+				return launches[i].failed(err)
+			}
+		}
 		for ; i < len(launches) && launches[i].node == n; i++ {
 			if err := x.launch(&launches[i]); err != nil {
 				return err
@@ -452,13 +468,24 @@ func (x *image) observed(fn *function, slot int) error {
 				}
 			}
 		}
+		if timed {
+			if err := x.compute.Record(x.ended); err != nil {
+				return launches[i-1].failed(err)
+			}
+		}
 		if err := x.compute.Sync(); err != nil {
 			return launches[i-1].failed(err)
 		}
+		if !timed {
+			continue
+		}
+		took, err := x.ended.Since(x.began)
+		if err != nil {
+			return launches[i-1].failed(err)
+		}
 		// The time of a launch that serves several nodes counts for the first.
-		took := time.Since(began)
 		for _, n := range slices.Concat([]*graph.Node{n}, also) {
-			if x.observer.After != nil && !x.observer.After(n, took) {
+			if !x.observer.After(n, took) {
 				return x.results(fn)
 			}
 			took = 0
@@ -599,6 +626,11 @@ func (x *image) Close() error {
 			if e != nil {
 				add(e.Close())
 			}
+		}
+	}
+	for _, e := range []driver.Event{x.began, x.ended} {
+		if e != nil {
+			add(e.Close())
 		}
 	}
 	for _, s := range []driver.Stream{x.compute, x.copies} {

@@ -24,7 +24,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	dir := t.TempDir()
 	// The second algorithm is never used, because its sums have no fixed order.
 	lib := &fakegpu.CublasLt{Algorithms: []fakegpu.FakeAlgorithm{{Time: time.Microsecond}, {Time: time.Microsecond / 2, Reduction: 1}}}
-	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib}
+	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib, Slow: 1000}
 	use(t, card)
 	cache := func(name string) { t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, name)) }
 	cache("a")
@@ -90,7 +90,7 @@ func TestRunWithCublasLt(t *testing.T) {
 func TestCublasLtThatCannotBeUsed(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	lib := &fakegpu.CublasLt{}
-	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib}
+	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib, Slow: 1000}
 	use(t, card)
 	if x := done(t, "doctor"); !strings.Contains(x.out, "snug's kernels or cuBLASLt 12.9.3 (libcublasLt.so.12)") {
 		t.Error(x.out)

@@ -205,6 +205,33 @@ func TestChoiceOfAlgorithms(t *testing.T) {
 	}
 }
 
+// A card that has been idle is slow at first: snug's kernels, which are timed first, are not judged by that.
+func TestMatmulsAreTimedOnceClocksHaveRisen(t *testing.T) {
+	p := products(t, graph.F16)
+	for name, idle := range map[string]time.Duration{"never idle": 0, "until it has computed": 80 * time.Microsecond, "until the first candidate": 500 * time.Microsecond} {
+		t.Run(name, func(t *testing.T) {
+			// More than a kernel takes, or two and a loop where K is split, and less than three times that.
+			lib := &fakegpu.CublasLt{Algorithms: []fakegpu.FakeAlgorithm{{Time: 25 * time.Microsecond}}}
+			d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib, Slow: 1000, Idle: idle}
+			ctx, err := d.Open(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := cuda.New(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.UseLibrary(cuda.Matmuls{Open: d.Library, Driver: d.Version()})
+			_, choices := outputs(t, b, p)
+			for _, c := range choices.Products {
+				if len(c.Algorithm) > 0 || c.Ours > 21e3 {
+					t.Errorf("%s: %v us by snug's kernels, %v by cuBLASLt, which was chosen: %v", c.Product, c.Ours, c.Library, len(c.Algorithm) > 0)
+				}
+			}
+		})
+	}
+}
+
 // Measured choices are kept, and a run goes on with those it began with.
 func TestChoicesAreKept(t *testing.T) {
 	p := products(t, graph.F16)

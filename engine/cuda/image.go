@@ -24,6 +24,7 @@ type image struct {
 	// nil: snug's kernels compute all.
 	choices  *Choices
 	measured int
+	warmed   bool             // the card has computed before products are timed
 	handle   *cublaslt.Handle // nil: cuBLASLt is not used
 	aside    int64            // bytes of the card's memory that cuBLASLt's own code took
 

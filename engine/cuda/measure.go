@@ -155,6 +155,9 @@ func (x *image) measure(r *replaced) (c Choice, err error) {
 	if err != nil {
 		return c, err
 	}
+	if err := x.warm(ours); err != nil {
+		return c, err
+	}
 	best, err := x.timed(ours, math.MaxInt64)
 	if err != nil {
 		return c, err
@@ -186,7 +189,41 @@ func (x *image) measure(r *replaced) (c Choice, err error) {
 			c.Algorithm, c.Workspace = a.Algorithm[:], a.Workspace
 		}
 	}
+	if x.on.library.Once {
+		return c, nil
+	}
+	// Clocks may have risen further since snug's kernels were timed.
+	again, err := x.timed(ours, best)
+	if err != nil || again >= best {
+		return c, err
+	}
+	c.Ours = microseconds(again)
+	if limit >= time.Duration(worthwhile*float64(again)) {
+		c.Algorithm, c.Workspace = nil, 0
+	}
 	return c, nil
+}
+
+// warmTime is how long a card computes before its clocks are those of a run; warmReplays bounds how often a
+// product too short for events is repeated.
+const (
+	warmTime    = 100 * time.Millisecond
+	warmReplays = 1000
+)
+
+// warm repeats a product before the first measurement of a program, as the clocks of an idle card are low.
+func (x *image) warm(run func() error) error {
+	if x.warmed || x.on.library.Once {
+		return nil
+	}
+	x.warmed = true
+	once, err := x.repeated(run, 1, 1)
+	if err != nil {
+		return err
+	}
+	n := batch(once)
+	_, err = x.repeated(run, n, min(int(warmTime/max(time.Duration(n)*once, 1)), warmReplays))
+	return err
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -373,13 +410,15 @@ func (x *image) timed(run func() error, limit time.Duration) (time.Duration, err
 	if x.on.library.Once || once/2 > limit {
 		return max(once, 1), nil
 	}
-	n := min(max(int(batchTime/max(once, 1)), 1), batchMost)
-	took, err := x.repeated(run, n, batchReplays)
+	took, err := x.repeated(run, batch(once), batchReplays)
 	if err != nil {
 		return 0, err
 	}
 	return max(took, 1), nil
 }
+
+// batch is how many products of this time are measured together.
+func batch(once time.Duration) int { return min(max(int(batchTime/max(once, 1)), 1), batchMost) }
 
 // repeated is the time of one of n products in a graph, the best of several replays after a warm-up.
 func (x *image) repeated(run func() error, n, replays int) (best time.Duration, err error) {

@@ -61,6 +61,9 @@ type Driver struct {
 	Mapped bool
 	// Slow multiplies the times between events, so that fewer repetitions are enough to measure a kernel; 0: 1.
 	Slow int
+	// Idle is the time on the card's clock for which kernels take three times as long, as those of a card whose
+	// clocks are still low.
+	Idle time.Duration
 	// Corrupt flips a bit in every copy to the host.
 	Corrupt bool
 	// Taken is how many bytes of memory others use. What is left may be too little for a context.

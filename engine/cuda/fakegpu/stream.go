@@ -191,11 +191,14 @@ func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 		return &driver.Error{Call: "cuLaunchKernel", Code: driver.InvalidValue}
 	}
 	return s.push("cuLaunchKernel", func() error {
+		took := kernelTime
 		if strings.HasPrefix(k.k.Name, "loop_") {
-			s.c.clock += loopTime
-		} else {
-			s.c.clock += kernelTime
+			took = loopTime
 		}
+		if s.c.clock < s.c.driver.Idle {
+			took *= 3
+		}
+		s.c.clock += took
 		if s.c.driver.Break != nil {
 			if code := s.c.driver.Break(k.k.Name); code != 0 {
 				return s.c.lose(code, nil)

@@ -22,15 +22,23 @@ func (d *libcuda) Open(card int) (Context, error) {
 	if err := d.call("cuDeviceGet", d.deviceGet, uintptr(unsafe.Pointer(&c.dev)), uintptr(card)); err != nil {
 		return nil, err
 	}
-	// A waiting thread sleeps, as free cloud machines have only two cores, and the loader needs them.
-	const blockingSync = 4
-	if err := d.call("cuDevicePrimaryCtxSetFlags", d.primaryCtxSetFlags, uintptr(c.dev), blockingSync); err != nil {
+	if err := d.call("cuDevicePrimaryCtxSetFlags", d.primaryCtxSetFlags, uintptr(c.dev), waiting(runtime.GOMAXPROCS(0), len(cards))); err != nil {
 		return nil, err
 	}
 	if err := d.call("cuDevicePrimaryCtxRetain", d.primaryCtxRetain, uintptr(unsafe.Pointer(&c.ctx)), uintptr(c.dev)); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// waiting says how a thread waits for a stream. It sleeps on free cloud machines, which have only two processors that
+// the loader needs; waking it takes some 30 us. Where processors are plentiful it polls, which is the driver's choice then.
+func waiting(processors, cards int) uintptr {
+	const auto, blockingSync = 0, 4
+	if processors >= 8*cards {
+		return auto
+	}
+	return blockingSync
 }
 
 // context is a card's primary context. Each thread has its own current context, so each call sets it on the

@@ -30,7 +30,7 @@
   X(CU_JIT_ERROR_LOG_BUFFER, 5) X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6)                                               \
   X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1) X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3) X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)  \
   X(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 9) X(CU_STREAM_NON_BLOCKING, 1) X(CU_EVENT_BLOCKING_SYNC, 1)   \
-  X(CU_EVENT_DISABLE_TIMING, 2) X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)
+  X(CU_EVENT_DISABLE_TIMING, 2) X(CU_STREAM_CAPTURE_MODE_RELAXED, 2) X(CU_CTX_SCHED_AUTO, 0)
 
 #ifdef HEADER
 #include HEADER
@@ -222,7 +222,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
   INITIALIZED;
-  WANT(flags == CU_CTX_SCHED_BLOCKING_SYNC);
+  WANT(flags == CU_CTX_SCHED_BLOCKING_SYNC || flags == CU_CTX_SCHED_AUTO);
   return (CUresult)ASK("cuDevicePrimaryCtxSetFlags", W(device)).code;
 }
 

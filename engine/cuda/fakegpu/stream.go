@@ -2,6 +2,7 @@ package fakegpu
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -187,7 +188,7 @@ func (s *stream) Clear(p driver.Ptr, bytes int64) error {
 
 func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 	k := f.(*function)
-	if threads := l.Block[0] * l.Block[1] * l.Block[2]; threads == 0 || threads > 1024 {
+	if slices.Contains(l.Grid[:], 0) || slices.Contains(l.Block[:], 0) || l.Block[0]*l.Block[1]*l.Block[2] > 1024 {
 		return &driver.Error{Call: "cuLaunchKernel", Code: driver.InvalidValue}
 	}
 	return s.push("cuLaunchKernel", func() error {

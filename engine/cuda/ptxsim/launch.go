@@ -11,7 +11,7 @@ import (
 
 // Grid is the shape of a launch.
 type Grid struct {
-	Grid, Block [3]uint32 // zeros count as one
+	Grid, Block [3]uint32 // zeros count as one, which a driver refuses
 	Shared      uint32    // bytes of dynamic shared memory
 }
 

@@ -19,24 +19,28 @@ func (w *warp) checkRegisters(in *inst, mask, m uint32) {
 	}
 }
 
-// mark is an access to shared memory. It comes before an access of another warp if that warp has seen its
-// clock through a barrier, and before one of another lane of the same warp if a bar.warp came between.
+// mark is an access by a lane. It comes before an access of another warp if that warp has seen its serial
+// through a barrier, and before one of another lane of the same warp if a barrier or bar.warp came between.
 type mark struct {
-	clock  uint32
-	serial uint32 // of the warp's accesses: lanes of one instruction do not race
+	serial uint32 // among the warp's accesses, from 1; 0: there was none. Lanes of one instruction do not race.
 	warp   uint8
-	lane   uint8 // allLanes: the warp as a whole
+	lane   uint8
 	strong bool
-	set    bool
 }
 
-const allLanes = 255
+// readers are the lanes of a warp that read with nothing between that orders them.
+type readers struct {
+	serial uint32 // of the last read; 0: there was none
+	lanes  uint32 // none of a read by the warp as a whole, which its own lanes come after
+	warp   uint8
+	strong bool // all of them
+}
 
-// touch records the last writer of a piece of shared memory and its last readers: the latest of two different
-// warps.
+// touch records the last writer of a piece of memory and its last readers: the latest of two different warps,
+// which are enough where barriers are for the whole block.
 type touch struct {
 	write mark
-	reads [2]mark
+	reads [2]readers
 }
 
 // sharedShadow is what the checks know about shared memory. Accesses of four bytes and more are recorded by
@@ -66,19 +70,29 @@ func (s *sharedShadow) landed(w *warp, l, at, n int) {
 	for i := at / 4; i < (at+n)/4; i++ {
 		s.flight[i] = 0
 		s.valid[i] = 15
-		s.words[i].write = mark{w.clock, w.serial, uint8(w.id), uint8(l), false, true}
+		s.words[i].write = mark{w.serial, uint8(w.id), uint8(l), false}
 	}
 }
 
 // ordered reports whether an earlier access is ordered before this one of lane l.
 func (w *warp) ordered(x *mark, l uint8) bool {
-	switch {
-	case !x.set:
-		return true
-	case int(x.warp) != w.id:
-		return w.seen[x.warp] >= x.clock
+	if int(x.warp) != w.id {
+		return w.seen[x.warp] >= x.serial
 	}
-	return x.lane == l || x.lane == allLanes || x.serial == w.serial || x.clock < w.clock
+	return x.lane == l || x.serial <= w.synced || x.serial == w.serial
+}
+
+// unordered returns those of earlier readers that are not ordered before this access of lane l, and whether
+// there are any.
+func (w *warp) unordered(x *readers, l uint8) (lanes uint32, any bool) {
+	if int(x.warp) != w.id {
+		return x.lanes, w.seen[x.warp] < x.serial
+	}
+	if x.serial <= w.synced {
+		return 0, false
+	}
+	lanes = x.lanes &^ (1 << l)
+	return lanes, lanes != 0
 }
 
 func (w *warp) checkShared(m uint32, n int, kind accessKind) {
@@ -89,7 +103,7 @@ func (w *warp) checkShared(m uint32, n int, kind accessKind) {
 	w.serial++
 	for k := m; k != 0; k &= k - 1 {
 		l := bits.TrailingZeros32(k)
-		me := mark{w.clock, w.serial, uint8(w.id), uint8(l), kind.strong(), true}
+		me := mark{w.serial, uint8(w.id), uint8(l), kind.strong()}
 		if n < 4 {
 			w.checkNarrow(s, &me, w.off[l], n, kind)
 			continue
@@ -157,12 +171,16 @@ func (w *warp) touch(t *touch, me *mark, at int, kind accessKind) {
 // read records a read.
 func (w *warp) read(t *touch, me *mark) {
 	r := &t.reads[0]
-	if r.set && r.warp != me.warp {
-		t.reads[1] = *r
+	if r.warp != me.warp || r.serial <= w.synced {
+		if r.warp != me.warp {
+			t.reads[1] = *r
+		}
+		*r = readers{warp: me.warp, strong: true}
 	}
-	*r = *me
-	if w.collective {
-		r.lane = allLanes
+	r.serial = me.serial
+	r.strong = r.strong && me.strong
+	if !w.collective {
+		r.lanes |= 1 << me.lane
 	}
 }
 
@@ -178,8 +196,9 @@ func (w *warp) race(t *touch, me *mark, at int, kind accessKind) {
 		return
 	}
 	for i := range t.reads {
-		if x := &t.reads[i]; !w.ordered(x, me.lane) && !(x.strong && me.strong) {
-			w.raced(x, me, at, "read")
+		x := &t.reads[i]
+		if lanes, any := w.unordered(x, me.lane); any && !(x.strong && me.strong) {
+			w.raced(&mark{warp: x.warp, lane: uint8(bits.TrailingZeros32(lanes))}, me, at, "read")
 		}
 	}
 }

@@ -25,6 +25,12 @@ func TestPlantedBugs(t *testing.T) {
 		"bar.warp missing": {
 			buf + "st.shared.u32 [%r3], %r0; BUG ld.shared.u32 %r6, [%r5];",
 			"", "bar.warp.sync -1;", 32, "no bar.warp"},
+		"bar.warp missing before a word that others read is overwritten, and which the lane read last": {
+			buf + "st.shared.u32 [%r3], %r0; bar.warp.sync -1; ld.shared.u32 %r6, [%r5]; ld.shared.u32 %r7, [%r3]; BUG st.shared.u32 [%r3], %r6;",
+			"", "bar.warp.sync -1;", 32, "was read by thread [1 0 0] and no bar.warp"},
+		"bar.warp missing before the last lane overwrites what all read": {
+			buf + "setp.eq.u32 %p1, %r0, 31; @%p1 st.shared.u32 [%r1], %r0; bar.warp.sync -1; ld.shared.u32 %r6, [%r1]; BUG @%p1 st.shared.u32 [%r1], %r0;",
+			"", "bar.warp.sync -1;", 32, "was read by thread [0 0 0] and no bar.warp"},
 		"barrier of half the block": {
 			buf + "st.shared.u32 [%r3], %r0; shr.u32 %r7, %r0, 6; BUG xor.b32 %r4, %r3, 256; ld.shared.u32 %r6, [%r4];",
 			"bar.sync %r7, 64;", "bar.sync 0;", 128, "no barrier"},

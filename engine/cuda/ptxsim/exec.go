@@ -39,8 +39,9 @@ type warp struct {
 
 	timing *timing // nil: nothing is counted
 
-	clock uint32   // this warp's clock, to find races
-	seen  []uint32 // clocks of the block's warps that this warp is ordered after
+	serial uint32   // number of accesses that the checks for races have seen
+	synced uint32   // serial at the last barrier or bar.warp: lanes are ordered after accesses up to it
+	seen   []uint32 // serials of the block's warps that this warp is ordered after
 
 	// The rest is scratch.
 	addr       lanes64
@@ -50,7 +51,6 @@ type warp struct {
 	lastAlloc  *allocation
 	fenced     bool
 	ticks      uint64 // for %clock
-	serial     uint32 // number of accesses to shared memory
 	collective bool   // the access is by the warp as a whole, not by lanes
 	tile       tile
 }
@@ -181,7 +181,7 @@ func (b *block) reset(n int64) {
 		w.live, w.state, w.steps, w.bar = w.exists, running, 0, nil
 		w.groups = append(w.groups[:0], group{mask: w.exists})
 		w.copies, w.commits = w.copies[:0], [32]uint32{}
-		w.clock, w.fenced, w.ticks, w.serial, w.lastAlloc = 1, false, 0, 0, nil
+		w.serial, w.synced, w.fenced, w.ticks, w.lastAlloc = 0, 0, false, 0, nil
 		clear(w.seen)
 		if w.timing != nil {
 			w.timing.reset()

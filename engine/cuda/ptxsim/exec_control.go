@@ -214,10 +214,10 @@ type barrierState struct {
 	arrived int // threads that have arrived
 	count   int // threads it waits for; 0: all of the block
 	waiting []*warp
-	ones    int // threads whose predicate is true
-	threads int // threads that brought a predicate
-	clocks  []uint32
-	time    int64 // when the last thread arrived, for counting
+	ones    int      // threads whose predicate is true
+	threads int      // threads that brought a predicate
+	serials []uint32 // of the warps that whoever passes comes after
+	time    int64    // when the last thread arrived, for counting
 }
 
 func (c *compiler) bar() error {
@@ -280,7 +280,7 @@ func (c *compiler) barWarp() error {
 		return err
 	}
 	c.in.control, c.in.members = agreed, r
-	c.in.run = func(w *warp, _ uint32) { w.clock++ }
+	c.in.run = func(w *warp, _ uint32) { w.synced = w.serial } // for all lanes, whatever the mask
 	return nil
 }
 
@@ -309,14 +309,14 @@ func (w *warp) arrive(in *inst) {
 		s.ones += bits.OnesCount32((w.p[op.pred.index] ^ op.invert) & w.live)
 		s.threads += bits.OnesCount32(w.live)
 	}
-	if s.clocks == nil {
-		s.clocks = make([]uint32, len(w.b.warps))
+	if s.serials == nil {
+		s.serials = make([]uint32, len(w.b.warps))
 	}
 	for i, v := range w.seen {
-		s.clocks[i] = max(s.clocks[i], v)
+		s.serials[i] = max(s.serials[i], v)
 	}
-	s.clocks[w.id] = max(s.clocks[w.id], w.clock)
-	w.clock++
+	s.serials[w.id] = w.serial
+	w.synced = w.serial
 	if w.timing != nil {
 		s.time = max(s.time, w.timing.from)
 	}
@@ -364,7 +364,7 @@ func (b *block) release() bool {
 
 // pass takes a warp through a complete barrier.
 func (w *warp) pass(s *barrierState) {
-	for i, v := range s.clocks {
+	for i, v := range s.serials {
 		w.seen[i] = max(w.seen[i], v)
 	}
 	if w.timing != nil {

@@ -326,6 +326,7 @@ template <int R, class G> DEV void adamw8bit_step(const Parameter8bit<R, G> *tab
     }
     m_top = warp_max(m_top);
     v_top = warp_max(v_top);
+    warp_sync(); // all lanes have read the scales that the first replaces
     if (TID % 32 == 0) {
       p.m_scale[block] = m_top;
       p.v_scale[block] = v_top;

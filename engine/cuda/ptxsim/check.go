@@ -1,6 +1,9 @@
 package ptxsim
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // checkRegisters fails if registers are read in lanes that never wrote them: mask are the lanes at the
 // instruction, m those of them that execute it.
@@ -162,10 +165,19 @@ func (w *warp) touch(t *touch, me *mark, at int, kind accessKind) {
 	switch {
 	case kind == asyncStore: // recorded when it lands
 	case kind.writes():
-		t.write = *me
+		w.wrote(t, me)
 	default:
 		w.read(t, me)
 	}
+}
+
+// wrote records a write. An atomic after the lane's own plain store, with nothing between that orders others
+// after the store, does not hide it.
+func (w *warp) wrote(t *touch, me *mark) {
+	x := &t.write
+	plain := int(x.warp) == w.id && x.serial > w.synced && !x.strong
+	*x = *me
+	x.strong = me.strong && !plain
 }
 
 // read records a read.
@@ -189,44 +201,54 @@ func (w *warp) race(t *touch, me *mark, at int, kind accessKind) {
 	if w.b.x.options.Checks&CheckShared == 0 {
 		return
 	}
+	if x, did := w.conflict(t, me, kind); did != "" {
+		w.raced(&x, me, fmt.Sprintf("byte %#x of shared memory", at), did)
+	}
+}
+
+// conflict returns an earlier access within the block that nothing orders before this one, and what it did;
+// nothing if there is none.
+func (w *warp) conflict(t *touch, me *mark, kind accessKind) (earlier mark, did string) {
 	if x := &t.write; !w.ordered(x, me.lane) && !(x.strong && me.strong) {
-		w.raced(x, me, at, "written")
+		return *x, "written"
 	}
 	if !kind.writes() {
-		return
+		return mark{}, ""
 	}
 	for i := range t.reads {
 		x := &t.reads[i]
 		if lanes, any := w.unordered(x, me.lane); any && !(x.strong && me.strong) {
-			w.raced(&mark{warp: x.warp, lane: uint8(bits.TrailingZeros32(lanes))}, me, at, "read")
+			return mark{warp: x.warp, lane: uint8(bits.TrailingZeros32(lanes))}, "read"
 		}
 	}
+	return mark{}, ""
 }
 
-func (w *warp) raced(x, me *mark, at int, what string) {
+func (w *warp) raced(x, me *mark, where, did string) {
 	how := "no barrier"
 	if int(x.warp) == w.id {
 		how = "no bar.warp"
 	}
-	w.fail(int(me.lane), "race: byte %#x of shared memory was %s by thread %v and %s comes between", at, what, w.thread(uint32(x.warp)*32+uint32(x.lane)&31), how)
+	w.fail(int(me.lane), "race: %s was %s by thread %v and %s comes between", where, did, w.thread(uint32(x.warp)*32+uint32(x.lane)&31), how)
 }
 
 // pageBytes is how much memory one page of a global shadow covers.
-const pageBytes = 4096
+const pageBytes = 1024
 
-// globalShadow records which block last touched each piece of an allocation, in the launch that a page
-// belongs to.
+// globalShadow records which threads last touched each piece of an allocation.
 type globalShadow struct{ pages []*globalPage }
 
-// globalPage records accesses of four bytes and more by word, narrower ones by byte.
-type globalPage struct {
-	serial uint32
-	words  [pageBytes / 4]globalTouch
-	bytes  *[pageBytes]globalTouch // nil until there is a narrow access
-}
+// globalPage records accesses of one byte by byte, of two by pairs of bytes, and wider ones by word. Each
+// level is nil until there is such an access.
+type globalPage [3][]globalTouch
 
-// globalTouch holds block numbers plus 1, with the top bit set for a strong access.
-type globalTouch struct{ writer, reader uint32 }
+// globalTouch holds numbers of blocks, which are those of no other launch in the same memory: what earlier
+// launches left is told apart by them and need not be cleared.
+type globalTouch struct {
+	writer uint32    // number of the last block, with strongBit for a strong access
+	reader [2]uint32 // the last two different blocks that read
+	touch            // accesses by writer and by reader[0]
+}
 
 const strongBit = 1 << 31
 
@@ -266,88 +288,119 @@ func (o *globalOrder) before(other, block int64) bool {
 
 func (w *warp) checkGlobal(a *allocation, m uint32, n int, kind accessKind) {
 	x := w.b.x
-	unwritten := a.valid != nil && x.options.Checks&CheckUninitialized != 0
+	if a.valid != nil {
+		w.checkValid(a, m, n, kind)
+	}
+	if x.order == nil || a.readOnly {
+		return
+	}
+	w.serial++
 	for k := m; k != 0; k &= k - 1 {
 		l := bits.TrailingZeros32(k)
 		at := w.off[l]
-		if a.valid != nil {
-			for i := at; i < at+n; i++ {
-				if unwritten && a.valid[i] == 0 && (!kind.writes() || kind == atomicAccess) {
-					w.fail(l, "byte %#x of global memory is read and nothing has been written there", a.base+uint64(i))
-				}
-				if kind.writes() {
-					a.valid[i] = 1
-				}
-			}
-		}
-		if x.order == nil || a.readOnly {
-			continue
-		}
 		if kind == atomicAccess {
 			x.order.atomic(w.b.id, a.base+uint64(at), w.fenced)
 		}
-		me := uint32(w.b.id+1) &^ strongBit
-		if kind.strong() {
-			me |= strongBit
-		}
-		w.touchGlobal(a, l, at, n, me, kind)
+		w.touchGlobal(a, &mark{w.serial, uint8(w.id), uint8(l), kind.strong()}, at, n, kind)
 	}
 }
 
-// touchGlobal checks a lane's access for races between blocks and records it.
-func (w *warp) touchGlobal(a *allocation, l, at, n int, me uint32, kind accessKind) {
-	p := a.page(at, w.b.x.serial)
-	addr, in := a.base+uint64(at), at%pageBytes
-	if n < 4 {
-		if p.bytes == nil {
-			p.bytes = new([pageBytes]globalTouch)
+// checkValid checks that what is read has been written, and marks what is written.
+func (w *warp) checkValid(a *allocation, m uint32, n int, kind accessKind) {
+	reads := w.b.x.options.Checks&CheckUninitialized != 0 && (!kind.writes() || kind == atomicAccess)
+	for k := m; k != 0; k &= k - 1 {
+		l := bits.TrailingZeros32(k)
+		for i := w.off[l]; i < w.off[l]+n; i++ {
+			if reads && a.valid[i] == 0 {
+				w.fail(l, "byte %#x of global memory is read and nothing has been written there", a.base+uint64(i))
+			}
+			if kind.writes() {
+				a.valid[i] = 1
+			}
 		}
-		w.raceGlobal(l, &p.words[in/4], me, addr, kind)
-		for i := in; i < in+n; i++ {
-			w.raceGlobal(l, &p.bytes[i], me, addr, kind)
-			p.bytes[i].record(me, kind)
+	}
+}
+
+// touchGlobal checks a lane's access for races and records it.
+func (w *warp) touchGlobal(a *allocation, me *mark, at, n int, kind accessKind) {
+	p := a.page(at)
+	in, own := at%pageBytes, min(bits.TrailingZeros(uint(n)), 2)
+	if p[own] == nil {
+		p[own] = make([]globalTouch, pageBytes>>own)
+	}
+	for level, units := range p {
+		if units == nil {
+			continue
 		}
+		for i := in >> level; i <= (in+n-1)>>level; i++ {
+			t := &units[i]
+			w.raceGlobal(t, me, a, at, kind)
+			if level == own {
+				w.recordGlobal(t, me, kind)
+			}
+		}
+	}
+}
+
+// raceGlobal reports an access that nothing orders after an earlier one of the same launch.
+func (w *warp) raceGlobal(t *globalTouch, me *mark, a *allocation, at int, kind accessKind) {
+	if w.b.other(t.writer) {
+		t.write = mark{}
+		w.orderedGlobal(t.writer, me, a, at, "written")
+	}
+	if kind.writes() {
+		if w.b.other(t.reader[0]) {
+			t.reads = [2]readers{}
+			w.orderedGlobal(t.reader[0], me, a, at, "read")
+		}
+		w.orderedGlobal(t.reader[1], me, a, at, "read")
+	}
+	if x, did := w.conflict(&t.touch, me, kind); did != "" {
+		w.raced(&x, me, fmt.Sprintf("global memory at %#x", a.base+uint64(at)), did)
+	}
+}
+
+// other reports whether a number, perhaps with strongBit, is not this block's.
+func (b *block) other(number uint32) bool { return (number^b.number)&^strongBit != 0 }
+
+// orderedGlobal fails if the access of another block of this launch is not ordered before this one.
+func (w *warp) orderedGlobal(other uint32, me *mark, a *allocation, at int, did string) {
+	first := w.b.x.first
+	if other&^strongBit < first || other&strongBit != 0 && me.strong {
 		return
 	}
-	for i := in / 4; i < (in+n)/4; i++ {
-		w.raceGlobal(l, &p.words[i], me, addr, kind)
-		p.words[i].record(me, kind)
-	}
-	if p.bytes != nil {
-		for i := in; i < in+n; i++ {
-			w.raceGlobal(l, &p.bytes[i], me, addr, kind)
-		}
-	}
-}
-
-func (t *globalTouch) record(me uint32, kind accessKind) {
-	if kind.writes() {
-		t.writer = me
-	} else {
-		t.reader = me
-	}
-}
-
-func (w *warp) raceGlobal(l int, t *globalTouch, me uint32, addr uint64, kind accessKind) {
-	w.orderedGlobal(l, t.writer, me, addr, "written")
-	if kind.writes() {
-		w.orderedGlobal(l, t.reader, me, addr, "read")
-	}
-}
-
-func (w *warp) orderedGlobal(l int, other, me uint32, addr uint64, what string) {
-	if other == 0 || (other^me)&^strongBit == 0 || other&me&strongBit != 0 {
-		return
-	}
-	block := int64(other&^strongBit) - 1
+	block := int64(other&^strongBit - first)
 	if w.b.x.order.before(block, w.b.id) {
 		return
 	}
-	w.fail(l, "race: global memory at %#x was %s by block %d of the same launch, and nothing orders the two", addr, what, block)
+	w.fail(int(me.lane), "race: global memory at %#x was %s by block %d of the same launch, and nothing orders the two", a.base+uint64(at), did, block)
 }
 
-// page returns the shadow page for an offset, cleared if it is from an earlier launch.
-func (a *allocation) page(at int, serial uint32) *globalPage {
+// recordGlobal records an access that raceGlobal has checked.
+func (w *warp) recordGlobal(t *globalTouch, me *mark, kind accessKind) {
+	number := w.b.number
+	if me.strong {
+		number |= strongBit
+	}
+	if kind.writes() {
+		if !w.b.other(t.writer) {
+			number &= t.writer // strong only if all are
+		}
+		t.writer = number
+		w.wrote(&t.touch, me)
+		return
+	}
+	if w.b.other(t.reader[0]) {
+		t.reader[1], t.reads = t.reader[0], [2]readers{}
+	} else {
+		number &= t.reader[0]
+	}
+	t.reader[0] = number
+	w.read(&t.touch, me)
+}
+
+// page returns the shadow page for an offset.
+func (a *allocation) page(at int) *globalPage {
 	if a.shadow == nil {
 		a.shadow = &globalShadow{make([]*globalPage, (len(a.mem)+pageBytes-1)/pageBytes)}
 	}
@@ -355,9 +408,6 @@ func (a *allocation) page(at int, serial uint32) *globalPage {
 	if p == nil {
 		p = &globalPage{}
 		a.shadow.pages[at/pageBytes] = p
-	}
-	if p.serial != serial {
-		*p = globalPage{serial: serial}
 	}
 	return p
 }

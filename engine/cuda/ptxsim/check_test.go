@@ -100,11 +100,13 @@ func blocks(t *testing.T, body string, shadow bool) error {
 func TestRacesBetweenBlocks(t *testing.T) {
 	const mine = "shl.b32 %r2, %r0, 2; shl.b32 %r3, %r9, 7; add.u32 %r2, %r2, %r3; cvt.u64.u32 %rd2, %r2; add.u64 %rd2, %rd2, %rd0;"
 	for body, want := range map[string]string{
-		mine + "st.global.u32 [%rd2], %r0; ld.global.u32 %r5, [%rd2];": "",
-		"st.global.u32 [%rd0], %r9;":                                   "was written by block 0",
-		mine + "ld.global.u32 %r5, [%rd0]; st.global.u32 [%rd2], 1;":   "was written by block 0",
-		"red.global.add.u32 [%rd0], 1;":                                "",
-		"red.global.add.u32 [%rd0], 1; ld.global.u32 %r5, [%rd0];":     "race",
+		mine + "st.global.u32 [%rd2], %r0; ld.global.u32 %r5, [%rd2];":                 "",
+		"st.global.u32 [%rd0], %r9;":                                                   "was written by block 0",
+		mine + "ld.global.u32 %r5, [%rd0]; bar.warp.sync -1; st.global.u32 [%rd2], 1;": "was written by block 0",
+		// The next block reads a word last that it then writes, and the one before it reads the same word.
+		mine + "ld.global.u32 %r5, [%rd2+128]; ld.global.u32 %r5, [%rd2]; st.global.u32 [%rd2], 1;": "was read by block 0",
+		"red.global.add.u32 [%rd0], 1;":                            "",
+		"red.global.add.u32 [%rd0], 1; ld.global.u32 %r5, [%rd0];": "race",
 		// The last block to arrive adds up what the others left.
 		mine + `st.global.u32 [%rd2], %r0; membar.gl; bar.sync 0;
 		setp.ne.u32 %p1, %r0, 0; @%p1 exit;
@@ -119,6 +121,55 @@ func TestRacesBetweenBlocks(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: error %v, %q wanted", body, err, want)
 		}
+	}
+}
+
+// TestRacesWithinBlocks runs bodies on 64 threads; %rd2 is the address of the thread's word in a buffer, %rd3
+// of that of the same lane in the other warp, %rd4 of that of the neighbor.
+func TestRacesWithinBlocks(t *testing.T) {
+	const words = "ld.param.u64 %rd0, [in]; mul.wide.u32 %rd2, %r0, 4; xor.b64 %rd3, %rd2, 128; xor.b64 %rd4, %rd2, 4;" +
+		"add.u64 %rd2, %rd2, %rd0; add.u64 %rd3, %rd3, %rd0; add.u64 %rd4, %rd4, %rd0; setp.eq.u32 %p1, %r0, 0;\n"
+	for _, c := range []struct{ text, bug, right, want string }{
+		{"st.global.u32 [%rd2], %r0; BUG ld.global.u32 %r5, [%rd3];", "", "bar.sync 0;", "was read by thread [0 0 0] and no barrier"},
+		{"ld.global.u32 %r5, [%rd3]; ld.global.u32 %r5, [%rd2]; BUG st.global.u32 [%rd2], 1;", "", "bar.sync 0;", "was written by thread [0 0 0] and no barrier"},
+		{"st.global.u32 [%rd2], %r0; BUG ld.global.u32 %r5, [%rd4];", "", "bar.warp.sync -1;", "was written by thread [1 0 0] and no bar.warp"},
+		{"ld.global.u32 %r5, [%rd4]; ld.global.u32 %r5, [%rd2]; BUG st.global.u32 [%rd2], 1;", "", "bar.warp.sync -1;", "was read by thread [1 0 0] and no bar.warp"},
+		{"ld.global.u16 %r5, [%rd4]; BUG st.global.u32 [%rd2], 1;", "", "bar.warp.sync -1;", "was read by thread [1 0 0]"},
+		{"st.global.u8 [%rd2+1], 1; BUG ld.global.u16 %r5, [%rd4];", "", "bar.warp.sync -1;", "was written by thread [1 0 0]"},
+		{"@%p1 st.global.u32 [%rd0], 1; BUG red.global.add.u32 [%rd0], 1;", "", "bar.sync 0;", "was written by thread [31 0 0]"},
+		{"@%p1 st.volatile.global.u32 [%rd0], 1; BUG", "ld.global.u32 %r5, [%rd0];", "ld.volatile.global.u32 %r5, [%rd0];", "was written by thread [0 0 0]"},
+		{"BUG st.global.u32 [%rd0], 1;", "", "setp.ge.u32 %p1, %r0, 32; @%p1 exit;", "was written by thread [31 0 0]"}, // lanes of one instruction may
+	} {
+		run := func(in string) error {
+			m := mustParse(t, entry(words+strings.ReplaceAll(c.text, "BUG", in)))
+			mem := NewMemory(1 << 20)
+			return Launch(mem, m.Kernel("k"), Grid{Block: [3]uint32{64}}, args(alloc(t, mem, 256), alloc(t, mem, 512)), Options{Checks: CheckAll})
+		}
+		if err := run(c.bug); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, %q wanted", c.text, err, c.want)
+		}
+		if err := run(c.right); err != nil {
+			t.Errorf("%s: without the bug: %v", c.text, err)
+		}
+	}
+}
+
+// A launch does not race with an earlier one, even when the numbers of blocks start again.
+func TestRacesAreOfOneLaunch(t *testing.T) {
+	m := mustParse(t, entry("st.global.u32 [%rd1], 1; ld.param.u64 %rd0, [in]; ld.global.u32 %r5, [%rd0];"))
+	mem := NewMemory(1 << 20)
+	a, b := alloc(t, mem, 1024), alloc(t, mem, 1024)
+	for i := range 8 {
+		if i == 4 {
+			mem.blocks = strongBit - 4
+		}
+		if err := Launch(mem, m.Kernel("k"), Grid{Block: [3]uint32{32}}, args(a, b), Options{Checks: CheckAll}); err != nil {
+			t.Fatal(i, err)
+		}
+		a, b = b, a
+	}
+	if mem.blocks > 8 {
+		t.Errorf("block %d", mem.blocks)
 	}
 }
 

@@ -67,6 +67,7 @@ const (
 type block struct {
 	x      *launch
 	id     int64
+	number uint32 // see globalTouch
 	ctaid  [3]uint32
 	shared []byte
 	local  []byte // for all warps
@@ -169,7 +170,7 @@ func (w *warp) set(r ref, l int, v uint64) {
 // reset prepares for running block n.
 func (b *block) reset(n int64) {
 	g := b.x.grid.Grid
-	b.id = n
+	b.id, b.number = n, (b.x.first+uint32(n))&^strongBit
 	b.ctaid = [3]uint32{uint32(n % int64(g[0])), uint32(n / int64(g[0]) % int64(g[1])), uint32(n / int64(g[0]) / int64(g[1]))}
 	clear(b.shared)
 	clear(b.local)

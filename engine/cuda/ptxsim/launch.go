@@ -22,7 +22,7 @@ type Check uint8
 const (
 	CheckUninitialized Check = 1 << iota // reads of unwritten registers and shared memory; for global memory see Memory.Shadow
 	CheckShared                          // data races in shared memory
-	CheckGlobal                          // data races between blocks in global memory
+	CheckGlobal                          // data races in global memory
 	CheckAll           = CheckUninitialized | CheckShared | CheckGlobal
 )
 
@@ -59,6 +59,7 @@ type launch struct {
 	options Options
 	fixed   []uint64 // values of k.fixed
 	serial  uint32
+	first   uint32       // number of the first block
 	order   *globalOrder // how atomics order blocks, for CheckGlobal
 }
 
@@ -183,5 +184,7 @@ func (x *launch) prepare() (int64, error) {
 	if x.options.Checks&CheckGlobal != 0 {
 		x.order = newGlobalOrder()
 	}
-	return int64(g.Grid[0]) * int64(g.Grid[1]) * int64(g.Grid[2]), nil
+	blocks := int64(g.Grid[0]) * int64(g.Grid[1]) * int64(g.Grid[2])
+	x.first = x.mem.number(blocks)
+	return blocks, nil
 }

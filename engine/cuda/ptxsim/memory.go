@@ -22,6 +22,7 @@ type Memory struct {
 	shadow         bool
 	mapped         bool
 	launches       uint32
+	blocks         uint32 // the last number given to a block; see globalTouch
 }
 
 type allocation struct {
@@ -136,6 +137,20 @@ func (m *Memory) find(addr uint64) *allocation {
 		return a
 	}
 	return nil
+}
+
+// number reserves numbers for the blocks of a launch and returns the first.
+func (m *Memory) number(blocks int64) uint32 {
+	n := uint32(min(blocks, strongBit-1))
+	if n >= strongBit-m.blocks {
+		for _, a := range m.allocs {
+			a.shadow = nil
+		}
+		m.blocks = 0
+	}
+	first := m.blocks + 1
+	m.blocks += n
+	return first
 }
 
 // describe describes what is nearest to an address, for messages.

@@ -247,6 +247,7 @@ type globalPage [3][]globalTouch
 type globalTouch struct {
 	writer uint32    // number of the last block, with strongBit for a strong access
 	reader [2]uint32 // the last two different blocks that read
+	nc     uint32    // a block that read by ld.global.nc
 	touch            // accesses by writer and by reader[0]
 }
 
@@ -348,6 +349,12 @@ func (w *warp) raceGlobal(t *globalTouch, me *mark, a *allocation, at int, kind 
 		t.write = mark{}
 		w.orderedGlobal(t.writer, me, a, at, "written")
 	}
+	switch first := w.b.x.first; {
+	case kind == constantLoad && t.writer&^strongBit >= first:
+		w.fail(int(me.lane), "global memory at %#x is read by ld.global.nc and was written in the same launch, by block %d", a.base+uint64(at), t.writer&^strongBit-first)
+	case kind.writes() && t.nc >= first:
+		w.fail(int(me.lane), "global memory at %#x is written and was read by ld.global.nc in the same launch, by block %d", a.base+uint64(at), t.nc-first)
+	}
 	if kind.writes() {
 		if w.b.other(t.reader[0]) {
 			t.reads = [2]readers{}
@@ -396,6 +403,9 @@ func (w *warp) recordGlobal(t *globalTouch, me *mark, kind accessKind) {
 		number &= t.reader[0]
 	}
 	t.reader[0] = number
+	if kind == constantLoad {
+		t.nc = w.b.number
+	}
 	w.read(&t.touch, me)
 }
 

@@ -154,6 +154,24 @@ func TestRacesWithinBlocks(t *testing.T) {
 	}
 }
 
+// Neither a barrier nor the order of a thread's own accesses lets ld.global.nc see what the launch writes.
+func TestConstantLoads(t *testing.T) {
+	const mine = "shl.b32 %r2, %r0, 2; shl.b32 %r3, %r9, 7; add.u32 %r2, %r2, %r3; cvt.u64.u32 %rd2, %r2; add.u64 %rd2, %rd2, %rd0;"
+	for body, want := range map[string]string{
+		"st.global.u32 [%rd2], %r0; bar.sync 0; ld.global.nc.u32 %r5, [%rd2];": "is read by ld.global.nc and was written",
+		"ld.global.nc.u32 %r5, [%rd2]; bar.sync 0; st.global.u32 [%rd2], %r0;": "is written and was read by ld.global.nc",
+		// The last read is another.
+		"ld.global.nc.u32 %r5, [%rd2]; ld.global.u32 %r5, [%rd2]; bar.sync 0; st.global.u32 [%rd2], %r0;": "is written and was read by ld.global.nc",
+		"st.global.u16 [%rd2], 1; bar.sync 0; ld.global.nc.u32 %r5, [%rd2];":                              "is read by ld.global.nc and was written",
+		"st.global.u32 [%rd2], %r0; ld.global.u32 %r5, [%rd2]; ld.global.nc.u32 %r5, [%rd2+512];":         "",
+	} {
+		err := blocks(t, mine+body, false)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, %q wanted", body, err, want)
+		}
+	}
+}
+
 // A launch does not race with an earlier one, even when the numbers of blocks start again.
 func TestRacesAreOfOneLaunch(t *testing.T) {
 	m := mustParse(t, entry("st.global.u32 [%rd1], 1; ld.param.u64 %rd0, [in]; ld.global.u32 %r5, [%rd0];"))

@@ -26,7 +26,8 @@ const (
 	strongLoad // volatile, relaxed, acquire: does not race with other strong accesses
 	strongStore
 	atomicAccess
-	asyncStore // cp.async, when it is issued
+	asyncStore   // cp.async, when it is issued
+	constantLoad // ld.global.nc, whose cache no write reaches
 )
 
 func (k accessKind) writes() bool {
@@ -257,6 +258,8 @@ func (c *compiler) memoryOp(i int, write bool) (o memoryOp, err error) {
 		o.kind = plainStore
 	case strong:
 		o.kind = strongLoad
+	case c.has("nc"):
+		o.kind = constantLoad
 	}
 	o.bytes = o.count * o.typ.size()
 	if o.bytes > 16 {

@@ -29,10 +29,17 @@
 //
 // Addresses that are out of bounds or misaligned, writes to constants, barriers and collective
 // instructions with missing lanes, and endless loops are errors in every launch. [Options] switch on the
-// rest: reads of data that was never written, and data races in shared memory (between warps without a
-// barrier, between lanes of a warp without bar.warp) and between blocks in global memory. A block's
-// accesses are ordered after another's if an atomic of the former comes after a fenced atomic of the
-// latter at the same address.
+// rest: reads of data that was never written, and data races, in shared and in global memory: between warps
+// without a barrier, between lanes of a warp without bar.warp, and between blocks. A block's accesses are
+// ordered after another's if an atomic of the former comes after a fenced atomic of the latter at the same
+// address. What a launch writes it must not read by ld.global.nc, in any order.
+//
+// The checks do not see everything. Lanes that reach mma, ldmatrix, bar.sync and the like one after another
+// wait for each other, while PTX leaves undefined what they do. Lanes that store to the same place by one
+// instruction may, whatever they store. A bar.warp of some lanes counts as one of all. The source of a cp.async
+// counts as read when the copy is issued, not when it lands. Of the readers of a place the last two warps of
+// a block, and the last two blocks, are remembered, so that barriers of a part of a block, and atomics, may hide
+// a race with an earlier reader.
 //
 // The tests also assemble what they parse with ptxas, if SNUG_PTXAS lists programs or PATH has one.
 //

@@ -74,11 +74,12 @@ type function struct {
 
 // bound is a launch with its addresses.
 type bound struct {
-	node *graph.Node
-	also []*graph.Node
-	f    driver.Function
-	l    driver.Launch
-	copy *transfer // replaces a kernel; nil: there is a kernel
+	node  *graph.Node
+	also  []*graph.Node
+	f     driver.Function
+	l     driver.Launch
+	first bool      // of its node: nothing in the workspace is in use
+	copy  *transfer // replaces a kernel; nil: there is a kernel
 	// product is computed by cuBLASLt instead, with the addresses in at; nil: there is a kernel.
 	product *replaceable
 	at      *[regions]driver.Ptr
@@ -94,6 +95,11 @@ func (x *image) bind(l launch, bases *[regions]driver.Ptr) bound {
 
 // launch queues a launch, or the product or copy that replaces it.
 func (x *image) launch(b *bound) (err error) {
+	if b.first {
+		if err := x.spoil(x.memory+driver.Ptr(x.p.Layout.Bytes), x.code.workspace); err != nil {
+			return err
+		}
+	}
 	switch {
 	case b.copy != nil:
 		err = x.transfer(x.compute, b.copy)
@@ -104,6 +110,14 @@ func (x *image) launch(b *bound) (err error) {
 	}
 	if err != nil {
 		return b.failed(err)
+	}
+	return nil
+}
+
+// spoil lets a simulated driver show reads of what memory holds now.
+func (x *image) spoil(p driver.Ptr, bytes int64) error {
+	if s, ok := x.compute.(driver.Spoiler); ok {
+		return s.Spoil(p, bytes)
 	}
 	return nil
 }
@@ -191,7 +205,7 @@ func (x *image) load() (err error) {
 	if x.transfers, err = newTransfers(x.ctx, l.Host.Bytes); err != nil {
 		return err
 	}
-	if err := x.compute.Clear(x.memory, l.Bytes+x.code.outside()); err != nil {
+	if err := x.clear(l.Bytes + x.code.outside()); err != nil {
 		return err
 	}
 	// Tables hold no addresses of inputs, so either slot's bases will do.
@@ -206,7 +220,7 @@ func (x *image) load() (err error) {
 		return err
 	}
 	if x.choices != nil { // the measurements have left numbers behind
-		if err := x.compute.Clear(x.memory, l.Bytes+x.code.workspace); err != nil {
+		if err := x.clear(l.Bytes + x.code.workspace); err != nil {
 			return err
 		}
 	}
@@ -219,6 +233,18 @@ func (x *image) load() (err error) {
 		}
 	}
 	return x.compute.Sync()
+}
+
+// clear clears the first bytes of the card's memory, of which kernels may rely on states and inputs alone.
+func (x *image) clear(bytes int64) error {
+	out, temps := x.p.Layout.Outputs, x.p.Layout.Temps
+	if err := x.compute.Clear(x.memory, bytes); err != nil {
+		return err
+	}
+	if err := x.spoil(x.memory+driver.Ptr(out.Offset), out.Bytes); err != nil {
+		return err
+	}
+	return x.spoil(x.memory+driver.Ptr(temps.Offset), temps.Bytes)
 }
 
 // TooFull means that the card no longer has the free memory that the plan counted on.
@@ -293,7 +319,13 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 	for slot := range engine.Slots {
 		bases := x.bases(slot)
 		list := x.code.funcs[f.Name]
-		add := func(b bound) { fn.launches[slot] = append(fn.launches[slot], b) }
+		var last *graph.Node
+		add := func(b bound) {
+			if b.copy == nil {
+				b.first, last = b.node != last, b.node
+			}
+			fn.launches[slot] = append(fn.launches[slot], b)
+		}
 		addAll := func(list []launch) {
 			for _, l := range list {
 				add(x.bind(l, bases))

@@ -137,6 +137,12 @@ type Stream interface {
 	Close() error
 }
 
+// Spoiler is implemented by streams of drivers that can make reads of stale memory show.
+type Spoiler interface {
+	// Spoil says that what memory holds at this point of the stream must not be read.
+	Spoil(p Ptr, bytes int64) error
+}
+
 // Event marks a point in a stream.
 type Event interface {
 	// Sync waits until everything queued before the event is done.

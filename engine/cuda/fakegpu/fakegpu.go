@@ -245,10 +245,15 @@ func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 		return 0, &driver.Error{Call: "cuMemAlloc", Code: driver.OutOfMemory}
 	}
 	b, err := c.memory.Bytes(p, int(max(bytes, 1)))
+	spoil(b)
+	return driver.Ptr(p), err
+}
+
+// spoil fills memory with NaN, and with indices that are out of bounds.
+func spoil(b []byte) {
 	for i := range b {
 		b[i] = 0xff
 	}
-	return driver.Ptr(p), err
 }
 
 // Do implements [driver.Context]. cuBLASLt needs the context to be current.

@@ -88,6 +88,10 @@ func (s *stream) push(name string, op func() error) error {
 	if err := s.c.call(name); err != nil {
 		return err
 	}
+	return s.enqueue(name, op)
+}
+
+func (s *stream) enqueue(name string, op func() error) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.capture != nil {
@@ -182,6 +186,19 @@ func (s *stream) Clear(p driver.Ptr, bytes int64) error {
 	return s.push("cuMemsetD8Async", func() error {
 		b, err := s.c.device(p, bytes)
 		clear(b)
+		return err
+	})
+}
+
+// Spoil implements [driver.Spoiler]: it fills memory with NaN if launches are checked for uninitialized reads.
+// It is no call of the driver, and so does not fail.
+func (s *stream) Spoil(p driver.Ptr, bytes int64) error {
+	if s.c.driver.Options.Checks&ptxsim.CheckUninitialized == 0 || bytes == 0 {
+		return nil
+	}
+	return s.enqueue("Spoil", func() error {
+		b, err := s.c.device(p, bytes)
+		spoil(b)
 		return err
 	})
 }

@@ -233,6 +233,9 @@ func allBelow(path string) ([]checkpoint.Entry, error) {
 		return list, nil
 	}
 	runs, err := runsBelow(path)
+	if len(runs) == 0 && !checkpoint.Meant(path) {
+		return nil, fmt.Errorf("%w in %s: it has no %s, and no checkpoints below it", checkpoint.ErrNone, path, checkpoint.ManifestFile)
+	}
 	if err != nil || len(runs) == 0 {
 		return []checkpoint.Entry{{Path: path}}, nil // Verify will report what is wrong with it
 	}

@@ -91,6 +91,18 @@ func List(dir string) ([]Entry, error) {
 	return found, nil
 }
 
+// Meant reports whether a path is meant to be a checkpoint, intact or not: whether it has the
+// name of one, or is anything other than a folder without a manifest.
+func Meant(path string) bool {
+	_, _, named := parseStep(filepath.Base(path))
+	st, err := os.Stat(path)
+	if named || err != nil || !st.IsDir() {
+		return true
+	}
+	_, err = os.Lstat(filepath.Join(path, ManifestFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // glance checks what can be checked without reading the files.
 func glance(path string, update int64) (*Manifest, error) {
 	m, err := ReadManifest(path)

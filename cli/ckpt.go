@@ -61,6 +61,13 @@ func (c *ckptListCmd) Run(a *app) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%w in %s", checkpoint.ErrNone, c.Dir)
 	}
+	if dir != c.Dir { // a phase was chosen
+		runs, err := runsBelow(c.Dir)
+		if err != nil {
+			return err
+		}
+		a.warnf("%s is a run in phases: these are the checkpoints of %s, and the phases that have some are %s\n", c.Dir, filepath.Base(dir), strings.Join(runs, ", "))
+	}
 	if a.asJSON {
 		return a.json(rows)
 	}

@@ -114,12 +114,16 @@ template <int R, class G> DEV void adamw_step(const Parameter<R, G> *table, u32 
       UNROLL for (int k = 0; k < 4; k++) w[k] -= rounded<bf16>(w[k]);
       put(p.rest.p, w);
     }
-    if constexpr (R == EXACT) {
-      if (p.half.p && to_bf16) put((bf16 *)p.half.p, w);
-      else if (p.half.p) put((f16 *)p.half.p, w);
-    }
     put(p.m, m);
     put(p.v, v);
+    if constexpr (R == EXACT) {
+      if (p.half.p) { // in one format or the other, by one store: two took registers that are not there
+        u16 *to = (u16 *)p.half.p + at, h[4];
+        UNROLL for (int k = 0; k < 4; k++) h[k] = to_bf16 ? from_f32<bf16>(w[k]).bits : from_f32<f16>(w[k]).bits;
+        if (left == 4) *(u64 *)to = h[0] | (u32)h[1] << 16 | (u64)(h[2] | (u32)h[3] << 16) << 32;
+        else UNROLL for (int k = 0; k < 4; k++) if (k < left) to[k] = h[k];
+      }
+    }
   }
   if (zero_grad) {
     UNROLL for (int k = 0; k < 4; k++) g[k] = 0.0f;

@@ -299,29 +299,29 @@ func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
 }
 
 // forwardBackward returns the function that computes the loss and its gradients.
-func (t *trainingStep) forwardBackward(variant string) *pass.Unit {
+func (s *trainingStep) forwardBackward(variant string) *pass.Unit {
 	name := FuncStep
-	if t.Accumulation > 1 {
+	if s.Accumulation > 1 {
 		name = FuncMicro
 	}
 	b := graph.NewBuilder(Variant(name, variant))
-	obj := t.Model(b, Mode{Train: true, Variant: variant})
+	obj := s.Model(b, Mode{Train: true, Variant: variant})
 	loss := b.Mul(obj.Sum, b.Input(InputInvWeight, graph.T(graph.F32)))
 	if obj.Aux != nil {
-		loss = b.Add(loss, b.MulC(obj.Aux, 1/float64(max(t.ownMicroBatches(), 1))))
+		loss = b.Add(loss, b.MulC(obj.Aux, 1/float64(max(s.ownMicroBatches(), 1))))
 	}
 	b.Output(OutputLoss, loss)
 	b.Output(OutputSum, obj.Sum)
-	if t.Accumulation > 1 {
-		t.keep(b, loss)
+	if s.Accumulation > 1 {
+		s.keep(b, loss)
 	}
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
-	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: t.optimize, Narrow: t.narrow(), Rounded: t.rounded}
-	if t.twoPasses() {
+	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: s.optimize, Narrow: s.narrow(), Rounded: s.rounded}
+	if s.twoPasses() {
 		u.Twice = OutputGradNorm
 	}
-	if t.LossScaling != nil {
-		u.Seed = t.scale(b)
+	if s.LossScaling != nil {
+		u.Seed = s.scale(b)
 	}
 	return u
 }

@@ -14,7 +14,7 @@ func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {
 	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
 	tasks, per := w.tasks()
-	keep := func(x []float32, a, b int) {}
+	keep := func([]float32, int, int) {}
 	if op.Rounded != graph.Invalid {
 		half := c.ref(n.In[4])
 		keep = func(x []float32, a, b int) { narrow(half.u16()[a:b], x, op.Rounded) }

@@ -264,18 +264,18 @@ snug_side() {
   "${bench[@]}" --updates "$updates"
 }
 
-# torch_side WORK times PyTorch, eager and compiled. max-autotune, which tries matmuls for a minute and more, is for GPT-2,
-# which they bind; the others are captured in graphs as well, which they need more.
+# torch_side WORK TURN times PyTorch, eager and compiled. max-autotune tries matmuls for a minute and more. GPT-2, which they
+# bind, has it from the first turn on; the others are first captured in graphs alone, which they need more.
 torch_side() {
-  local small=() modes=reduce-overhead
-  [ "$1" != gpt2 ] || modes=max-autotune
+  local small=() modes=max-autotune
+  [ "$1" = gpt2 ] || [ "$2" = 2 ] || modes=reduce-overhead
   modes=eager,${COMPILE:-$modes}
   [ -z "$UNCOMPILED" ] || modes=eager
   [ -z "$SMALL" ] || small=(--device cpu --small --updates 2)
   CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_presets.py" "$1" --dtype "$PRECISION" --modes "$modes" --updates 100 --seconds 6 "${small[@]}"
 }
 for s in "${WORKS[@]}"; do
-  for n in 1 2; do eval "part_$s.snug.$n() { snug_side $s; }" && eval "part_$s.torch.$n() { torch_side $s; }"; done
+  for n in 1 2; do eval "part_$s.snug.$n() { snug_side $s; }" && eval "part_$s.torch.$n() { torch_side $s $n; }"; done
 done
 
 # The small works of bench/README.md, which launches bind on a large card.

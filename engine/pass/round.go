@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Rounded are the weights of a training step that are kept in 16 bits too, as matmuls read them: a step of the
-// optimizer, which has the weight at hand, rounds it once an update, instead of every micro-batch all of them.
-// Functions of a program share one, those with a backward half first: what these read is kept, and others read it too.
+// Rounded are the weights of a training step that are also kept in the 16 bits that matmuls read: the optimizer's step,
+// which has the weight at hand, rounds it once an update, so that no micro-batch does. The functions of a program share
+// one, those with a backward half first: what they read is kept, and the others read it too.
 type Rounded struct {
 	// Weights are the rounded ones, in order of their first use.
 	Weights []*graph.State
@@ -21,7 +21,7 @@ func RoundedName(weight string) string { return "rounded." + weight }
 // State returns the state with a weight in 16 bits, nil if there is none.
 func (r *Rounded) State(weight string) *graph.State { return r.states[weight] }
 
-// add has a state for a weight in d, unless there is one in another format.
+// add makes the state for a weight in d; nil if there is one in another format.
 func (r *Rounded) add(w *graph.State, d graph.DType) *graph.State {
 	if r.states[w.Name] != nil {
 		return nil
@@ -35,7 +35,7 @@ func (r *Rounded) add(w *graph.State, d graph.DType) *graph.State {
 	return s
 }
 
-// round replaces casts of weights by states that u.Rounded has for them, and has the optimizer write these.
+// round replaces casts of weights by the states that hold the results, which the optimizer's steps then write.
 func round(u *Unit) error {
 	if u.Rounded == nil {
 		return nil

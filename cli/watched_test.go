@@ -72,7 +72,7 @@ func (w *watched) train() *victim {
 	args := []string{"train", "--config", w.config, "--out", w.name, "--resume", "--training.log_steps", "1", "--training.save_steps", "5", "--training.eval_steps", "10"}
 	switch w.name {
 	case "dynamo":
-		args = append(args, "--phases.encoder_steps", "40", "--phases.router_steps", "40", "--phases.joint_steps", "20", "--tasks.sentiment.steps", "20", "--tasks.translation.steps", "20")
+		args = append(args, "--phases.encoder_steps", "40", "--phases.router_steps", "60", "--phases.joint_steps", "60", "--tasks.sentiment.steps", "60", "--tasks.translation.steps", "60")
 	default:
 		args = append(args, "--training.max_steps", "60")
 	}
@@ -140,13 +140,23 @@ func (w *watched) until(what string, want func(s *monitor.Snapshot) bool) *monit
 // several, and kills the process.
 func (w *watched) killed() {
 	v := w.train()
+	gone := make(chan struct{})
+	go func() {
+		v.wait()
+		close(gone)
+	}()
 	s := w.until("between two checkpoints", func(s *monitor.Snapshot) bool {
+		select {
+		case <-gone:
+			w.t.Errorf("%s: the process ended before it was seen there; its output:\n%s", w.name, v.output())
+		default:
+		}
 		ready := w.phases == nil || s.Name != w.phases[0]
 		saved, _ := filepath.Glob(filepath.Join(s.Path, checkpoint.Folder, "step-*[0-9]")) // only fails on a bad pattern
 		return ready && len(saved) > 0 && s.State == monitor.Running && s.Update > 5 && s.Update%5 > 1 && s.Update < s.Updates-5
 	})
 	_ = v.cmd.Process.Kill() // the state of the process says whether this was in time
-	if v.wait(); !v.cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
+	if <-gone; !v.cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
 		w.t.Errorf("%s: the process was not killed; its output:\n%s", w.name, v.output())
 	}
 	if s != nil {

@@ -61,8 +61,15 @@ func (x *Executable) WriteState(name string, src []byte) error {
 			return err
 		}
 	}
-	x.unrounded = true
+	x.leaveUnrounded(x.p.State(name))
 	return x.image.Write(at, src)
+}
+
+// leaveUnrounded takes note that a weight changes by itself. Gradients are also written while runs go on.
+func (x *Executable) leaveUnrounded(s *graph.State) {
+	if s.Role == graph.Weight || s.Role == graph.Frozen {
+		x.unrounded = true
+	}
 }
 
 // ReadPart copies the elements of a part of a state into dst.
@@ -85,7 +92,7 @@ func (x *Executable) WritePart(p Part, src []byte) error {
 			return err
 		}
 	}
-	x.unrounded = true
+	x.leaveUnrounded(p.State)
 	return x.image.Write(at, src)
 }
 

@@ -99,7 +99,8 @@ var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 // every vector load is aligned and rows begin at a memory sector. A matmul that
 // recomputed GELU as it reads would do so in every tile of the other operand, which costs
 // a Turing card more than storing the result once. Chunks of logits are larger than the
-// caches, so what goes through memory is their exponentials, of half the size. So are weights: what rounds them for matmuls, an update does once.
+// caches, so what goes through memory is their exponentials, of half the size. So are
+// weights, which are therefore rounded once an update.
 var CUDA = Traits{Name: "cuda", Align: 256, Rounded: true, Fusion: onCards(pass.FuseAll)}
 
 func onCards(f pass.Fusion) pass.Fusion {

@@ -124,7 +124,7 @@ const (
 // CompileTraining builds and compiles the functions of a training step.
 func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	o.offloadStates = t.Optimizer.Offload
-	o.rounded = o.rounds() && t.rounds()
+	o.rounded = t.rounds(&o)
 	if !o.remembers() {
 		o.Cache = nil
 		s, err := newTrainingStep(t, &o)
@@ -208,16 +208,13 @@ func newTrainingStep(t Training, o *CompileOptions) (*trainingStep, error) {
 	return s, nil
 }
 
-// rounds reports whether a program has room for weights in 16 bits that outlive a run, which it would hold for a
-// while anyway: where blocks are recomputed whole, to save memory above all, one at a time.
-func (o *CompileOptions) rounds() bool {
-	return o.traits().Rounded && o.ComputeDType.Half() && o.Recompute != pass.RecomputeFull && o.Recompute != pass.RecomputeSlices
-}
-
-// rounds reports whether the step of each weight rounds it too: AdamW does, on whole weights on the device.
-func (t *Training) rounds() bool {
-	o := &t.Optimizer
-	return cmp.Or(o.Rule, AdamW) == AdamW && o.Round.Mode == graph.Exact && !o.Offload && t.Sharding == nil && t.Outer == nil
+// rounds reports whether steps keep weights in 16 bits too. AdamW's can, on whole weights on the device. A micro-batch
+// would hold as much for a while anyway, except where blocks are recomputed whole, one at a time, to save memory above
+// all.
+func (t *Training) rounds(o *CompileOptions) bool {
+	by := &t.Optimizer
+	can := cmp.Or(by.Rule, AdamW) == AdamW && by.Round.Mode == graph.Exact && !by.Offload && t.Sharding == nil && t.Outer == nil
+	return can && o.traits().Rounded && o.ComputeDType.Half() && o.Recompute != pass.RecomputeFull && o.Recompute != pass.RecomputeSlices
 }
 
 // optimize appends to a micro-batch what is done with its gradients.

@@ -65,7 +65,13 @@ func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 	if *number >= 0 {
 		d, n = installed(t), *number
 	}
-	ctx, err := d.Open(n)
+	return openOn(t, d, n)
+}
+
+// openOn opens a card of a driver, and closes it when the test ends.
+func openOn(t testing.TB, d driver.Driver, card int) *cuda.Backend {
+	t.Helper()
+	ctx, err := d.Open(card)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -213,14 +213,7 @@ func TestMatmulsAreTimedOnceClocksHaveRisen(t *testing.T) {
 			// More than a kernel takes, or two and a loop where K is split, and less than three times that.
 			lib := &fakegpu.CublasLt{Algorithms: []fakegpu.FakeAlgorithm{{Time: 25 * time.Microsecond}}}
 			d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib, Slow: 1000, Idle: idle}
-			ctx, err := d.Open(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := cuda.New(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := openOn(t, d, 0)
 			b.UseLibrary(cuda.Matmuls{Open: d.Library, Driver: d.Version()})
 			_, choices := outputs(t, b, p)
 			for _, c := range choices.Products {

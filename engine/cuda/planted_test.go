@@ -24,6 +24,21 @@ func (p planter) LoadDescribed(ptx string, says func(line int) string) (driver.M
 	return p.Context.LoadDescribed(p.plant(ptx), says)
 }
 
+// openPlanted opens a simulated card that changes code. It stays open, as it may be lost by what that does.
+func openPlanted(t *testing.T, checks ptxsim.Check, plant func(ptx string) string) *cuda.Backend {
+	t.Helper()
+	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Options: ptxsim.Options{Checks: checks}}
+	opened, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := cuda.New(planter{opened.(*fakegpu.Context), plant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return on
+}
+
 // loopAndProduct are a loop with a sum, and a product with an epilogue.
 func loopAndProduct() *graph.Func {
 	b := graph.NewBuilder("f")
@@ -66,15 +81,7 @@ func TestFaultsNameTheBody(t *testing.T) {
 				planted = planted || text != ptx
 				return text
 			}
-			d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Options: ptxsim.Options{Checks: c.checks}}
-			opened, err := d.Open(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			on, err := cuda.New(planter{opened.(*fakegpu.Context), plant})
-			if err != nil {
-				t.Fatal(err)
-			}
+			on := openPlanted(t, c.checks, plant)
 			p, err := engine.CompileForward(engine.CompileOptions{Traits: &engine.CUDA}, loopAndProduct())
 			if err != nil {
 				t.Fatal(err)

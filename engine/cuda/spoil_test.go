@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine/conformance"
-	"github.com/snug-ml/snug/engine/cuda"
-	"github.com/snug-ml/snug/engine/cuda/driver"
-	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -46,20 +43,12 @@ func TestStaleMemoryShows(t *testing.T) {
 		b := graph.NewBuilder("f")
 		b.Output("y", c.build(b, b.Input("x", graph.T(graph.F32, 2, c.cols))))
 		for _, plant := range []bool{false, true} {
-			d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Options: ptxsim.Options{Checks: ptxsim.CheckAll}}
-			opened, err := d.Open(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			on, err := cuda.New(planter{opened.(*fakegpu.Context), func(ptx string) string {
+			on := openPlanted(t, ptxsim.CheckAll, func(ptx string) string {
 				if plant {
 					ptx = withoutStores(t, ptx, kernel)
 				}
 				return ptx
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			})
 			out, err := conformance.On(on, "fuse").Run(b.F, map[string][]float64{"x": make([]float64, 2*c.cols)})
 			if err != nil {
 				t.Fatal(err)

@@ -1,7 +1,9 @@
 package pass
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -32,45 +34,125 @@ func Differentiate(f *graph.Func, loss *graph.Value, wrt []*graph.Value, seed *g
 				}
 			}
 		}
-		sum := make([]*graph.Value, f.NumValues())
+		sums := make([]gradient, f.NumValues())
 		b.InBackward(func() {
 			if seed == nil {
 				seed = b.Scalar(1)
 			}
-			sum[loss.ID] = seed
+			sums[loss.ID].sum = seed
 			for i := len(forward) - 1; i >= 0; i-- {
 				n := forward[i]
-				dout := make([]*graph.Value, len(n.Out))
-				any := false
-				for j, o := range n.Out {
-					dout[j] = sum[o.ID]
-					any = any || dout[j] != nil
-				}
-				if !any || !anyRequiresGrad(requiresGrad, n.In) {
+				reached := slices.ContainsFunc(n.Out, func(o *graph.Value) bool { return !sums[o.ID].none() })
+				if !reached || !anyRequiresGrad(requiresGrad, n.In) {
 					continue
 				}
 				b.At(n, func() {
 					b.InBackward(func() {
+						dout := make([]*graph.Value, len(n.Out))
+						for j, o := range n.Out {
+							dout[j] = sums[o.ID].total(b)
+						}
 						fillZeros(b, n, dout)
 						for j, g := range n.Op.Grad(b, n, dout) {
-							v := n.In[j]
-							switch {
-							case g == nil || !requiresGrad[v.ID]:
-							case sum[v.ID] == nil:
-								sum[v.ID] = g
-							default:
-								sum[v.ID] = b.Add(sum[v.ID], g)
+							if v := n.In[j]; g != nil && requiresGrad[v.ID] {
+								sums[v.ID].add(b, g)
 							}
 						}
 					})
 				})
 			}
+			for i, v := range wrt {
+				grads[i] = sums[v.ID].total(b)
+			}
 		})
-		for i, v := range wrt {
-			grads[i] = sum[v.ID]
-		}
 	})
 	return grads, err
+}
+
+// gradient is that of a value, as its uses add to it.
+type gradient struct {
+	sum   *graph.Value
+	parts []*graph.Value // of uses that read a slice; see joined
+}
+
+func (g *gradient) none() bool { return g.sum == nil && len(g.parts) == 0 }
+
+func (g *gradient) add(b *graph.Builder, d *graph.Value) {
+	switch {
+	case isSliceGrad(d):
+		g.parts = append(g.parts, d)
+	case g.sum == nil:
+		g.sum = d
+	default:
+		g.sum = b.Add(g.sum, d)
+	}
+}
+
+// total returns the sum, nil if there is none.
+func (g *gradient) total(b *graph.Builder) *graph.Value {
+	for _, d := range joined(b, g.parts) {
+		if g.sum == nil {
+			g.sum = d
+		} else {
+			g.sum = b.Add(g.sum, d)
+		}
+	}
+	g.parts = nil
+	return g.sum
+}
+
+func isSliceGrad(v *graph.Value) bool {
+	if v.Node == nil {
+		return false
+	}
+	_, ok := v.Node.Op.(graph.SliceGrad)
+	return ok
+}
+
+// joined returns gradients that add up to those of slices. Slices of one dimension that do not
+// overlap are joined, with zeros for what none of them has: the gradient of each alone would be
+// as large as the value.
+func joined(b *graph.Builder, parts []*graph.Value) []*graph.Value {
+	if len(parts) < 2 {
+		return parts
+	}
+	of := map[graph.SliceGrad][]*graph.Value{}
+	var each []graph.SliceGrad
+	for _, p := range parts {
+		s := p.Node.Op.(graph.SliceGrad)
+		if of[s] == nil {
+			each = append(each, s)
+		}
+		of[s] = append(of[s], p.Node.In[0])
+	}
+	slices.SortFunc(each, func(x, y graph.SliceGrad) int { return cmp.Compare(x.Slice.Start, y.Slice.Start) })
+	axis, end := each[0].Slice.Axis, 0
+	for _, s := range each {
+		if s.Slice.Axis != axis || s.Slice.Step != 1 || s.Slice.Start < end {
+			return parts
+		}
+		end = s.Slice.Start + s.Slice.Len
+	}
+	var in []*graph.Value
+	zeros := func(n int) {
+		if n > 0 {
+			shape := parts[0].Shape().Clone()
+			shape[axis] = n
+			in = append(in, b.BroadcastTo(b.Scalar(0), shape...))
+		}
+	}
+	end = 0
+	for _, s := range each {
+		zeros(s.Slice.Start - end)
+		sum := of[s][0]
+		for _, d := range of[s][1:] {
+			sum = b.Add(sum, d)
+		}
+		in = append(in, sum)
+		end = s.Slice.Start + s.Slice.Len
+	}
+	zeros(each[0].Dim - end)
+	return []*graph.Value{b.Concat(axis, in...)}
 }
 
 func anyRequiresGrad(requiresGrad []bool, vs []*graph.Value) bool {

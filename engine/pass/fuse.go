@@ -103,6 +103,14 @@ type cluster struct {
 	backward bool
 }
 
+// members are the nodes of c, the base first.
+func (c *cluster) members() []*graph.Node {
+	if c.base == nil {
+		return c.nodes
+	}
+	return append([]*graph.Node{c.base}, c.nodes...)
+}
+
 // values are the results of the members of c, which its instructions may read.
 func (c *cluster) values() []*graph.Value {
 	var vs []*graph.Value

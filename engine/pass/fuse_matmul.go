@@ -32,7 +32,8 @@ func (z *fuser) matmuls() {
 }
 
 // growEpilogue fuses with c all elementwise work on its values that is legal, and
-// then on the other operands that it reads in full.
+// then on the other operands that it reads in full. The matmul moves down to what reads it
+// along with something computed later.
 func (z *fuser) growEpilogue(c *cluster) {
 	for again := true; again; {
 		again = false
@@ -45,7 +46,7 @@ func (z *fuser) growEpilogue(c *cluster) {
 		for _, v := range vs {
 			for _, j := range z.readers.of(v.ID) {
 				n := z.f.Nodes[j]
-				if j > c.at && z.of[j] == nil && loop(n) && z.fuseUp(c, n) {
+				if j > c.at && z.of[j] == nil && loop(n) && (z.fuseUp(c, n) || z.canFuseAt(c, n, j) && z.fuseDown(c, j, nil, n)) {
 					again = true
 				}
 			}

@@ -55,7 +55,7 @@ func (z *fuser) fuseUp(c *cluster, n *graph.Node) bool {
 // if no other node reads its results before i, no state it reads is overwritten before i,
 // and it keeps no more memory alive than it saves. The other nodes may read c.
 func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node) bool {
-	if c.base != nil || c.at > i {
+	if c.at > i || c.base != nil && len(c.base.Out) > 1 {
 		return false
 	}
 	joins := func(j int) bool {
@@ -71,7 +71,7 @@ func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node)
 		}
 		takes -= v.Type.Bytes()
 	}
-	for _, s := range operandsOf(c.nodes...) {
+	for _, s := range operandsOf(c.members()...) {
 		if z.defines(c, s) {
 			continue
 		}
@@ -114,7 +114,7 @@ func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 
 // noteMoved records the values that c now reads later than its members did.
 func (z *fuser) noteMoved(c *cluster) {
-	for _, n := range c.nodes {
+	for _, n := range c.members() {
 		if z.position.of(n) >= c.at {
 			continue
 		}

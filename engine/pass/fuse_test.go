@@ -80,6 +80,14 @@ func TestFuseShapes(t *testing.T) {
 		{"the later of two matmuls adds them", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Add(b.Linear(x, w(b, "w", ff, d), nil), b.Linear(x, w(b, "v", ff, d), nil)))
 		}, []string{"matmul", "matmul(add)1"}},
+		{"a matmul waits for what is added to it", func(b *graph.Builder, x *graph.Value) {
+			y := b.Linear(x, w(b, "w", ff, d), w(b, "c", ff))
+			b.Output("y", b.Add(y, b.Softmax(b.Linear(x, w(b, "v", ff, d), nil))))
+		}, []string{"matmul", "softmax", "matmul(add add)1"}},
+		{"unless another node needs it before", func(b *graph.Builder, x *graph.Value) {
+			y := b.Linear(x, w(b, "w", ff, d), w(b, "c", ff))
+			b.Output("y", b.Add(y, b.Softmax(y)))
+		}, []string{"matmul(add)1", "softmax", "add"}},
 		{"a gate joins the second matmul", func(b *graph.Builder, x *graph.Value) {
 			g := b.SiLU(b.Linear(x, w(b, "w", ff, d), nil))
 			b.Output("y", b.Mul(g, b.Linear(x, w(b, "v", ff, d), nil)))

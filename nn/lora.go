@@ -61,7 +61,7 @@ func (l LoRA) Delta(b *graph.Builder, x *graph.Value, out int, train bool) (d *g
 		if train {
 			x = b.Dropout(x, l.Dropout, l.Seed)
 		}
-		d = b.MulC(b.Linear(b.Linear(x, down, nil), up, nil), l.Scale())
+		d = b.Linear(b.MulC(b.Linear(x, down, nil), l.Scale()), up, nil) // scaled where it is narrow
 	})
 	return d
 }
@@ -76,8 +76,8 @@ func (l LoRA) deltaStack(b *graph.Builder, layer graph.LinearLayer, train bool) 
 			if train {
 				x = b.Dropout(x, l.Dropout, l.Seed)
 			}
-			h := b.GroupedLinear(x, down, nil, layer.Routing)
-			d = b.MulC(b.GroupedLinear(h, up, nil, layer.Routing), l.Scale())
+			h := b.MulC(b.GroupedLinear(x, down, nil, layer.Routing), l.Scale())
+			d = b.GroupedLinear(h, up, nil, layer.Routing)
 		})
 	})
 	return d

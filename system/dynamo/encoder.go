@@ -115,14 +115,15 @@ func grouped(as []adapter, rows int, train bool) adapt {
 		if kind == "" {
 			return y
 		}
-		var parts []*graph.Value
+		width := y.Shape().Last()
+		updates := make([]*graph.Value, len(as))
 		for i, a := range as {
-			xs, ys := b.Slice(x, 0, i*rows, rows), b.Slice(y, 0, i*rows, rows)
-			if a.targets[kind] {
-				ys = nn.Adapt(b, xs, ys, train, nn.Gated{LoRA: a.LoRA})
+			if part := b.Slice(x, 0, i*rows, rows); a.targets[kind] {
+				updates[i] = a.Delta(b, part, width, train)
+			} else {
+				updates[i] = b.BroadcastTo(b.Scalar(0), rows, x.Shape()[1], width)
 			}
-			parts = append(parts, ys)
 		}
-		return b.Concat(0, parts...)
+		return b.Add(y, b.Concat(0, updates...))
 	}
 }

@@ -232,7 +232,7 @@ func Compile(f *graph.Func, threads int, by *products, at func(v *graph.Value) (
 	c := &compiler{code: &Code{}, workers: workers(threads), products: by, at: at}
 	uses := engine.GradientUses(f)
 	for _, n := range f.Nodes {
-		if graph.IsView(n.Op) {
+		if graph.IsFree(n.Op) {
 			continue
 		}
 		phases, err := c.lower(n)

@@ -55,7 +55,7 @@ func compile(p *engine.Program, target, sms int, library bool) (*code, error) {
 // nodes appends the launches of consecutive nodes.
 func (l *lowering) nodes(nodes []*graph.Node) error {
 	for _, n := range nodes {
-		if graph.IsView(n.Op) {
+		if graph.IsFree(n.Op) {
 			continue
 		}
 		if _, step := n.Op.(graph.Optimizer); !step {

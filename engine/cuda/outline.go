@@ -101,7 +101,7 @@ func (o *outlines) each(nodes []*graph.Node, f func(nodes []*graph.Node, x *outl
 	}
 	var steps []*graph.Node
 	for i, n := range nodes {
-		if graph.IsView(n.Op) {
+		if graph.IsFree(n.Op) {
 			continue
 		}
 		if _, ok := n.Op.(graph.Optimizer); ok {

@@ -108,7 +108,7 @@ func TestLaunchesNameTheirNodes(t *testing.T) {
 			}
 		}
 		for _, n := range f.F.Nodes {
-			if !graph.IsView(n.Op) && !named[n] {
+			if !graph.IsFree(n.Op) && !named[n] {
 				t.Errorf("%s: no launch names %s", f.Name, n.Op.Name())
 			}
 		}

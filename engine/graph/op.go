@@ -134,6 +134,15 @@ func Storage(v *Value) *Value {
 	return v
 }
 
+// IsFree reports whether op needs no work: its result is where it belongs already.
+func IsFree(op Op) bool {
+	switch op.(type) {
+	case Reshape, Detach, SliceView, ConcatView:
+		return true
+	}
+	return false
+}
+
 // Inplacer is an operation that may write result 0 over operand i when that
 // operand is not needed later and has the same type.
 type Inplacer interface{ InplaceOperands(n *Node) []int }

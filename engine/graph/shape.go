@@ -163,6 +163,22 @@ func (b *Builder) SliceStep(x *Value, axis, start, n, step int) *Value {
 	return b.emit1(Slice{axis, start, n, step}, x)
 }
 
+// Run returns the byte offset of the slice in its operand, a tensor of type t, and whether it is in
+// one piece there.
+func (s Slice) Run(t Type) (offset int64, ok bool) {
+	return int64(s.Start) * t.Shape[s.Axis+1:].Elems() * t.DType.Size(), s.Step == 1 && t.Shape[:s.Axis].Elems() == 1
+}
+
+// SliceView is a Slice whose result is a part of its operand's buffer, where it is in one piece: nothing is
+// copied. A pass makes it of a Slice, once it is known what lies where.
+type SliceView struct{ Slice }
+
+// Name is "slice_view".
+func (SliceView) Name() string { return "slice_view" }
+
+// Cost is none.
+func (SliceView) Cost(_, _ []Type) Cost { return Cost{} }
+
 // SliceGrad is the adjoint of Slice: the operand put into a tensor of zeros
 // whose extent along the axis is Dim. With Len = operand extent it is padding.
 type SliceGrad struct {
@@ -303,6 +319,16 @@ func (b *Builder) Concat(axis int, xs ...*Value) *Value {
 	}
 	return b.emit1(Concat{axis}, xs...)
 }
+
+// ConcatView is a Concat whose operands are made as parts of its result's buffer, where each is in one piece:
+// nothing is copied. A pass makes it of a Concat, once it is known what lies where.
+type ConcatView struct{ Concat }
+
+// Name is "concat_view".
+func (ConcatView) Name() string { return "concat_view" }
+
+// Cost is none.
+func (ConcatView) Cost(_, _ []Type) Cost { return Cost{} }
 
 // BroadcastTo is x stretched to dims by NumPy's rule, in its own storage.
 func (b *Builder) BroadcastTo(x *Value, dims ...int) *Value {

@@ -22,12 +22,13 @@ func SliceAll(u *Unit, parts int) error {
 // that are live together overlap, and nothing can be smaller than the bound.
 func CheckPlacement(u *Unit) error {
 	p := u.Placement
-	bufs := buffers(u.F)
+	var t tables
+	bufs := t.buffers(u.F)
 	items := make([]pack.Buffer, len(bufs))
 	for i, b := range bufs {
 		items[i] = pack.Buffer{Size: b.bytes, Start: b.start, End: b.end, Offset: p.Offset[b.values[0].ID]}
 		for _, v := range b.values {
-			if p.Offset[v.ID] != items[i].Offset {
+			if p.Offset[v.ID] != items[i].Offset+t.inside[v.ID] {
 				return fmt.Errorf("%s and %s share a buffer, but lie at %d and %d", b.values[0].Label(), v.Label(), items[i].Offset, p.Offset[v.ID])
 			}
 		}

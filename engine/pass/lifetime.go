@@ -1,17 +1,19 @@
 package pass
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// buffer is one block of temporary memory: a value with its views and with whatever
+// buffer is one block of temporary memory: a value with its views and parts, and with whatever
 // overwrites it in place.
 type buffer struct {
 	values     []*graph.Value
 	bytes      int64
 	start, end int32 // node positions, half open
+	part       bool  // of another buffer, which has its values
 }
 
 // buffers finds the temporary buffers of f in its current order. Inputs, states, state
@@ -24,6 +26,7 @@ type tables struct {
 	of     []*buffer // by ID of a value
 	pinned []bool
 	last   []int32 // position at which a value is read or made
+	inside []int64 // byte offset in the buffer
 	slab   []buffer
 	all    []*buffer
 }
@@ -41,6 +44,7 @@ func cleared[T any](s []T, n int) []T {
 // buffers returns buffers that are valid until the tables are used again.
 func (t *tables) buffers(f *graph.Func) []*buffer {
 	t.of, t.pinned, t.last = cleared(t.of, f.NumValues()), cleared(t.pinned, f.NumValues()), cleared(t.last, f.NumValues())
+	t.inside = cleared(t.inside, f.NumValues())
 	of, pinned, last := t.of, t.pinned, t.last
 	results := 0
 	for i, n := range f.Nodes {
@@ -82,26 +86,30 @@ func (t *tables) buffers(f *graph.Func) []*buffer {
 	for i, n := range f.Nodes {
 		if graph.IsView(n.Op) {
 			if b := of[root(n.Out[0]).ID]; b != nil {
-				of[n.Out[0].ID] = b
-				b.values = append(b.values, n.Out[0])
+				t.put(n.Out[0], b, t.inside[root(n.Out[0]).ID])
 			}
 			continue
 		}
-		taken := takeOver(n, int32(i), of, pinned, root)
+		if op, ok := n.Op.(graph.SliceView); ok {
+			r := root(n.In[0])
+			at, _ := op.Run(n.In[0].Type)
+			of[r.ID].end = max(of[r.ID].end, last[n.Out[0].ID]+1)
+			t.put(n.Out[0], of[r.ID], t.inside[r.ID]+at)
+			continue
+		}
+		taken := t.takeOver(n, int32(i))
 		aliases := graph.Aliases(n.Op, len(n.In))
 		for j, v := range n.Out {
 			if pinned[v.ID] || v.State != nil {
 				continue
 			}
 			if b := written(n, aliases, j, of); b != nil {
-				of[v.ID] = b
-				b.values = append(b.values, v)
+				t.put(v, b, 0)
 				b.end = max(b.end, last[v.ID]+1)
 				continue
 			}
 			if j == 0 && taken != nil {
-				of[v.ID] = taken
-				taken.values = append(taken.values, v)
+				t.put(v, taken, 0)
 				taken.end = max(taken.end, last[v.ID]+1)
 				continue
 			}
@@ -109,9 +117,31 @@ func (t *tables) buffers(f *graph.Func) []*buffer {
 			b := &slab[len(slab)-1]
 			of[v.ID] = b
 			all = append(all, b)
+			if _, ok := n.Op.(graph.ConcatView); ok {
+				t.join(b, n, root)
+			}
 		}
 	}
-	return all
+	return slices.DeleteFunc(all, func(b *buffer) bool { return b.part })
+}
+
+// put records that v lies in b, at a byte offset.
+func (t *tables) put(v *graph.Value, b *buffer, at int64) {
+	t.of[v.ID], t.inside[v.ID] = b, at
+	b.values = append(b.values, v)
+}
+
+// join makes the buffers of n's operands parts of b, the buffer of its result.
+func (t *tables) join(b *buffer, n *graph.Node, root func(*graph.Value) *graph.Value) {
+	at := int64(0)
+	for _, v := range n.In {
+		p := t.of[root(v).ID]
+		for _, w := range p.values {
+			t.put(w, b, t.inside[w.ID]+at)
+		}
+		b.start, b.end, p.part = min(b.start, p.start), max(b.end, p.end), true
+		at += v.Type.Bytes()
+	}
 }
 
 // written returns the buffer that node n writes in place for its result j, one of a fetched
@@ -127,21 +157,21 @@ func written(n *graph.Node, aliases []graph.Alias, j int, of []*buffer) *buffer 
 
 // takeOver returns the buffer of an operand that node n, at position i, may overwrite
 // with its first result, or nil.
-func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*graph.Value) *graph.Value) *buffer {
+func (t *tables) takeOver(n *graph.Node, i int32) *buffer {
 	ip, ok := n.Op.(graph.Inplacer)
-	if !ok || pinned[n.Out[0].ID] || n.Out[0].State != nil {
+	if !ok || t.pinned[n.Out[0].ID] || n.Out[0].State != nil {
 		return nil
 	}
 	for _, k := range ip.InplaceOperands(n) {
 		v := n.In[k]
-		b := of[v.ID]
-		if b == nil || b.end != i+1 || b.bytes != n.Out[0].Type.Bytes() {
+		b := t.of[v.ID]
+		if b == nil || b.end != i+1 || b.bytes != n.Out[0].Type.Bytes() || v.Type.Bytes() != b.bytes {
 			continue
 		}
-		// Another operand of the node must not be a view of the same storage.
+		// Another operand of the node must not lie in the same buffer.
 		shared := false
 		for j, w := range n.In {
-			shared = shared || (j != k && root(w) == root(v))
+			shared = shared || (j != k && t.of[w.ID] == b)
 		}
 		if !shared {
 			return b
@@ -150,21 +180,22 @@ func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*gr
 	return nil
 }
 
-var peakTables = sync.Pool{New: func() any { return new(tables) }}
+var liveTables = sync.Pool{New: func() any { return new(tables) }}
+
+// live returns the bytes of temporary memory that are live at each position of f, and 0 after the last.
+func live(f *graph.Func) []int64 {
+	t := liveTables.Get().(*tables)
+	defer liveTables.Put(t)
+	bytes := make([]int64, len(f.Nodes)+1)
+	for _, b := range t.buffers(f) {
+		bytes[b.start] += b.bytes
+		bytes[b.end] -= b.bytes
+	}
+	for i := 1; i < len(bytes); i++ {
+		bytes[i] += bytes[i-1]
+	}
+	return bytes
+}
 
 // peak returns the most temporary memory live at any position of f.
-func peak(f *graph.Func) int64 {
-	t := peakTables.Get().(*tables)
-	defer peakTables.Put(t)
-	change := make([]int64, len(f.Nodes)+1)
-	for _, b := range t.buffers(f) {
-		change[b.start] += b.bytes
-		change[b.end] -= b.bytes
-	}
-	var live, most int64
-	for _, c := range change {
-		live += c
-		most = max(most, live)
-	}
-	return most
-}
+func peak(f *graph.Func) int64 { return slices.Max(live(f)) }

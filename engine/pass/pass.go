@@ -119,6 +119,7 @@ var passes = [...]pass{
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest
 	{"offload", offload},             // states and activations to and from the host
+	{"alias", alias},                 // parts of one buffer instead of copies
 	{"place", place},                 // offsets in one arena
 }
 
@@ -153,7 +154,9 @@ var passOrder = [...]constraint{
 	{"differentiate", "fuse", "fused nodes have no gradient rule"},
 	{"fuse", "order", "order works on the nodes that will run"},
 	{"order", "offload", "copies come while the steps before them compute, in the order in which these run"},
-	{"offload", "place", "what is fetched has a place"},
+	{"order", "alias", "a buffer lives as long as its parts"},
+	{"offload", "alias", "a copy from the host is no part of a buffer"},
+	{"alias", "place", "a part is where its buffer is"},
 	{"order", "place", "lifetimes are positions in the final order"},
 }
 
@@ -219,12 +222,17 @@ var own = slices.IndexFunc(passes[:], func(p pass) bool { return p.name == "reco
 // placing is the index of the first pass after order: only those from there on depend on what is offloaded.
 var placing = slices.IndexFunc(passes[:], func(p pass) bool { return p.name == "offload" })
 
+// aliasing is the index of the first pass after offload.
+var aliasing = placing + 1
+
 // arranged is a function after order.
 type arranged struct {
 	by     arrangement
 	f      *graph.Func
 	blocks []Recompute
-	// placement is where its values are if nothing is offloaded, with an alignment; nil: not known.
+	// placed is the function after alias, and placement where its values are, if nothing is offloaded, with an
+	// alignment; nil: not known.
+	placed    *graph.Func
 	placement *Placement
 	align     int64
 }
@@ -272,17 +280,17 @@ func Back(u *Unit, o Options, set func(u *Unit)) (*Unit, error) {
 	}
 	f := a.f.Shallow()
 	v.F, v.Blocks, v.arranged = f, a.blocks, nil
-	last := len(passes) - 1
-	if more, err := run(&v, o, passes[placing:last]); err != nil || !more {
+	if more, err := run(&v, o, passes[placing:aliasing]); err != nil || !more {
 		return &v, err
 	}
-	if v.F == f && a.placement != nil && a.align == v.Align {
-		v.Placement = a.placement
+	offloads := v.F != f
+	if !offloads && a.placement != nil && a.align == v.Align {
+		v.F, v.Placement = a.placed.Shallow(), a.placement
 		return &v, nil
 	}
-	_, err := run(&v, o, passes[last:])
-	if v.F == f {
-		a.placement, a.align = v.Placement, v.Align
+	_, err := run(&v, o, passes[aliasing:])
+	if !offloads {
+		a.placed, a.placement, a.align = v.F, v.Placement, v.Align
 	}
 	return &v, err
 }

@@ -32,7 +32,8 @@ const packingGap = 0.005
 
 // place packs the lifetimes into one arena.
 func place(u *Unit) error {
-	bufs := buffers(u.F)
+	var t tables
+	bufs := t.buffers(u.F)
 	items := itemsOf(bufs)
 	r, err := packed(items, pack.Options{Align: u.Align})
 	if err != nil {
@@ -44,7 +45,7 @@ func place(u *Unit) error {
 	}
 	for i, b := range bufs {
 		for _, v := range b.values {
-			p.Offset[v.ID] = items[i].Offset
+			p.Offset[v.ID] = items[i].Offset + t.inside[v.ID]
 		}
 	}
 	_, p.Peak = livePeak(u.F, bufs, u.Align)
@@ -112,11 +113,11 @@ func livePeak(f *graph.Func, bufs []*buffer, align int64) (most int64, at int) {
 }
 
 // holds returns the value that the buffer holds at a position: the last one made by then,
-// not counting views.
+// not counting views and parts.
 func (b *buffer) holds(at int, position positions) *graph.Value {
 	held := b.values[0]
 	for _, v := range b.values[1:] {
-		if position.of(v.Node) <= at && !graph.IsView(v.Node.Op) {
+		if position.of(v.Node) <= at && !graph.IsView(v.Node.Op) && v.Type.Bytes() == b.bytes {
 			held = v
 		}
 	}

@@ -136,7 +136,7 @@ func (m *randomModel) step() {
 	s := x.Shape()
 	d := s.Last()
 	y := x
-	switch m.rng.IntN(20) {
+	switch m.rng.IntN(21) {
 	case 0, 1:
 		fns := []graph.Fn{graph.FnTanh, graph.FnGELU, graph.FnSigmoid, graph.FnRelu, graph.FnSiLU, graph.FnSin, graph.FnAbs, graph.FnGELUTanh}
 		y = b.Apply(fns[m.rng.IntN(len(fns))], x)
@@ -199,8 +199,34 @@ func (m *randomModel) step() {
 			return b.State(&graph.State{Name: fmt.Sprint(name, m.names), Type: graph.T(graph.F32, d), Role: graph.Buffer})
 		}
 		y = b.BatchNorm(x, m.param(d), m.param(d), stat("mean"), stat("var"), .1, 1e-3)
+	case 20:
+		y = m.parts(x)
 	}
 	m.pool = append(m.pool, y)
+}
+
+// parts computes something else of each part of the rows of x, as adapters of several tasks do; it may leave one
+// out, and read one twice.
+func (m *randomModel) parts(x *graph.Value) *graph.Value {
+	b, d := m.b, x.Shape().Last()
+	rows := b.Reshape(x, modelB*modelT, d)
+	var out []*graph.Value
+	for from := 0; from < modelB*modelT; from += 4 { // 4 rows of 16 elements are aligned
+		n := min(4, modelB*modelT-from)
+		switch part := b.Slice(rows, 0, from, n); m.rng.IntN(4) {
+		case 0:
+			out = append(out, b.BroadcastTo(b.Scalar(.5), n, d))
+		case 1:
+			out = append(out, b.Mul(part, b.Tanh(b.Slice(rows, 0, from, n))))
+		default:
+			out = append(out, b.Linear(part, m.param(d, d), nil))
+		}
+	}
+	y := b.Concat(0, out...)
+	if m.rng.IntN(2) == 0 {
+		y = b.Add(b.Linear(rows, m.param(d, d), nil), y)
+	}
+	return b.Reshape(y, x.Shape()...)
 }
 
 // write changes a state by the rows of x and continues with its next version.

@@ -77,7 +77,7 @@ const (
 
 // Pipes prices a node by what was counted, or by the roofline on cards without counts.
 func (s Speed) Pipes(n *graph.Node) (p Pipes) {
-	if graph.IsView(n.Op) {
+	if graph.IsFree(n.Op) {
 		return p
 	}
 	if list, ok := s.lower([]*graph.Node{n}); ok {

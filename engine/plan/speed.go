@@ -77,7 +77,7 @@ func known(measured bool) string {
 
 // Seconds prices a node, for the planner and for the recompute pass.
 func (s Speed) Seconds(n *graph.Node) float64 {
-	if graph.IsView(n.Op) {
+	if graph.IsFree(n.Op) {
 		return 0
 	}
 	if in, out := graph.Transferred(n); in+out > 0 {
@@ -251,7 +251,7 @@ func (s Speed) nodes(f *engine.Func) iter.Seq[operation] {
 		priced, ok := s.priced(f.F.Nodes)
 		var before *graph.Node
 		for _, n := range f.F.Nodes {
-			if graph.IsView(n.Op) {
+			if graph.IsFree(n.Op) {
 				continue
 			}
 			shared := s.shared(before, n)
@@ -347,7 +347,7 @@ func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 			continue
 		}
 		for _, n := range f.F.Nodes {
-			if !n.Clone && !graph.IsView(n.Op) {
+			if !n.Clone && !graph.IsFree(n.Op) {
 				sum += n.Cost().MatrixFLOPs
 			}
 		}

@@ -173,12 +173,16 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return one(transpose(op, in[0], out[0])), nil
 	case graph.Slice:
 		return one(slice(op, in[0], out[0])), nil
+	case graph.SliceView:
+		return one(slice(op.Slice, in[0], out[0])), nil
 	case graph.SliceGrad:
 		return one(sliceGrad(op, in[0], out[0])), nil
 	case graph.SliceWrite:
 		return one(sliceWrite(op, in[0], in[1])), nil
 	case graph.Concat:
 		return one(concat(op, in, out[0])), nil
+	case graph.ConcatView:
+		return one(concat(op.Concat, in, out[0])), nil
 	case graph.Expand:
 		return one(expand(in[0], out[0])), nil
 	case graph.Embedding:

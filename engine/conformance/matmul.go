@@ -55,7 +55,7 @@ func (t *table) storedMatmuls() {
 // or with them.
 func (t *table) quantizedMatmuls() {
 	for _, d := range []graph.DType{graph.NF4, graph.Int8} {
-		for _, s := range [][3]int{{1, 1, 1}, {5, 33, 7}, {37, 50, 65}, {130, 96, 192}, {8, 40, 1100}, {3, 700, 64}, {70, 65, 63}} {
+		for _, s := range [][3]int{{1, 1, 1}, {5, 33, 7}, {37, 50, 65}, {130, 96, 192}, {8, 40, 1100}, {3, 700, 64}, {70, 65, 63}, {70, 72, 136}} {
 			for _, a := range floats {
 				for trans := range 2 {
 					op := graph.MatMul{TransB: trans != 0, Out: graph.F32}

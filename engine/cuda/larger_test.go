@@ -32,6 +32,12 @@ func (c *largerCase) normal(d graph.DType, dims ...int) *graph.Value {
 	return c.input(graph.T(d, dims...), c.rng.NormFloat64)
 }
 
+func (c *largerCase) quantized(d graph.DType, dims ...int) *graph.Value {
+	v := c.normal(graph.F32, dims...)
+	c.F.Inputs = c.F.Inputs[:len(c.F.Inputs)-1]
+	return c.State(&graph.State{Name: v.Name, Type: graph.T(d, dims...)})
+}
+
 func (c *largerCase) ints(n int, dims ...int) *graph.Value {
 	return c.input(graph.T(graph.I32, dims...), func() float64 { return float64(c.rng.IntN(n)) })
 }
@@ -110,6 +116,14 @@ func TestLargerShapes(t *testing.T) {
 				return append(out, grads[:3]...)
 			})
 		}
+		for _, weights := range []graph.DType{graph.NF4, graph.Int8} { // tiles of 128, parts of K
+			for trans := range 2 {
+				add(fmt.Sprintf("matmul/%v_%v/%v", d, weights, trans), conformance.Tolerance{Ulps: 1, Terms: 1088}, func(c *largerCase) []*graph.Value {
+					dims := [][]int{{1088, 136}, {136, 1088}}[trans]
+					return c.Emit(graph.MatMul{TransB: trans > 0, Out: graph.F32}, c.normal(d, 130, 1088), c.quantized(weights, dims...))
+				})
+			}
+		}
 		if d == graph.F32 {
 			continue
 		}
@@ -151,7 +165,7 @@ func TestLargerShapes(t *testing.T) {
 					for i, v := range k.build(c) {
 						c.Output(fmt.Sprint("y", i), v)
 					}
-					if err := conformance.Check(dev, conformance.Case{Name: name, Func: c.F, In: c.in, Tol: k.tol}); err != nil {
+					if err := conformance.Check(dev, conformance.Case{Name: name, Func: c.F, In: c.in, Tol: k.tol, Rounded: len(c.F.States) > 0}); err != nil {
 						t.Errorf("%v\n%v", err, c.F)
 					}
 				})

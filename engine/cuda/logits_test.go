@@ -91,3 +91,43 @@ func TestLossThatIsNotANumber(t *testing.T) {
 		})
 	}
 }
+
+// The loss of given logits is no number either where a label has no class, and nothing outside of its row is read.
+func TestLabelWithoutClass(t *testing.T) {
+	const rows, classes = 3, 5
+	for _, card := range cards(t) {
+		b := graph.NewBuilder("f")
+		logits, labels := b.Input("logits", graph.T(graph.F32, rows, classes)), b.Input("labels", graph.T(graph.I32, rows))
+		b.Output("loss", b.CrossEntropy(logits, labels, b.Input("weights", graph.T(graph.F32, rows))))
+		p, err := engine.CompileForward(engine.CompileOptions{Traits: &engine.CUDA}, b.F)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := p.Load(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, last := range []float64{classes - 1, classes, math.MaxInt32} {
+			for name, elems := range map[string][]float64{"logits": make([]float64, rows*classes), "labels": {0, -1, last}, "weights": {1, 1, 1}} {
+				to, _ := x.Input(0, name)
+				to.SetFloat64s(elems)
+			}
+			if err := x.Run("f", 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			loss, err := x.OutputF32("f", "loss")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.IsNaN(float64(loss[0])) != (last >= classes) {
+				t.Errorf("%s: with label %v of %d classes the loss is %v", card.Name, last, classes, loss[0])
+			}
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -23,6 +23,8 @@ type product struct {
 	pitch int
 	// tf32 says that float32 factors are rounded to TF32.
 	tf32 bool
+	// decodes, when set, has a quantized B decoded by the kernel that multiplies.
+	decodes *quantized
 }
 
 func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
@@ -31,12 +33,16 @@ func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
 		in[i] = n.In[i].Type
 	}
 	p := product{a: l.factor(n.In[0], op.TransA, op.MapA), tf32: op.TF32}
-	if in[1].DType.Quantized() {
-		p.b = l.decoded(n.In[1], p.a.dtype, op.TransB)
-	} else {
-		p.b = l.factor(n.In[1], op.TransB, op.MapB)
-	}
 	p.batch, p.m, p.n, p.k = op.Dims(in)
+	switch {
+	case !in[1].DType.Quantized():
+		p.b = l.factor(n.In[1], op.TransB, op.MapB)
+	case l.decodesInMatmuls(p, in[1]):
+		q := l.quantized(n.In[1])
+		p.b, p.decodes = factor{p.a.dtype, q.at, op.TransB}, &q
+	default:
+		p.b = l.decoded(n.In[1], p.a.dtype, op.TransB)
+	}
 	if op.SumA { // sums over K of a matrix [K, M]
 		l.reduceColumns("sum_", n.In[0].DType(), l.at(n.In[0]), l.at(n.Out[len(n.Out)-1]), 1, p.k, p.m, 1)
 	}
@@ -133,7 +139,9 @@ func (l *lowering) product(p product, e *epilogue) {
 	} else {
 		l.gemm(p, e, 1, p.k)
 	}
-	l.replaceable(p, e, first, free)
+	if p.decodes == nil {
+		l.replaceable(p, e, first, free)
+	}
 	for _, f := range l.later {
 		f()
 	}
@@ -194,12 +202,22 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		rowB = p.k
 	}
 	kernel, threads := tileName(s), 128
-	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k, pitch, parts, size)
+	params, bytesB := new(params).ptr(p.a.at), int64(p.k)*int64(p.n)*p.b.dtype.Size()
+	if p.decodes != nil {
+		p.decodes.pass(l, params)
+		bytesB = int64(p.decodes.Bytes())
+	} else {
+		params.ptr(p.b.at)
+	}
+	params.u32(p.m, p.n, p.k, pitch, parts, size)
 	if l.onTensorCores(p.a.dtype, p.tf32) {
 		if p.a.trans && p.b.trans || !aligned(p.a, pitch) || !aligned(p.b, rowB) {
 			kernel, s = "any", 64
 		}
 		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + formatOf(p.a.dtype)
+		if p.decodes != nil {
+			kernel += "_" + p.decodes.format()
+		}
 	} else {
 		l.steppable(pitch, p.n, p.k)
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
@@ -207,7 +225,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	}
 	tiles := ceil(p.n, s) * ceil(p.m, s) * p.batch * parts
 	x := l.runProduct(kernel, [3]int{tiles, 1, 1}, threads, params, e, s, tiles, p.batch*parts*p.m*p.n)
-	x.multiplies(p.batch*p.m, p.n, p.k).moves(int64(p.batch) * (int64(p.m)*int64(p.k)*p.a.dtype.Size() + int64(p.k)*int64(p.n)*p.b.dtype.Size()))
+	x.multiplies(p.batch*p.m, p.n, p.k).moves(int64(p.batch) * (int64(p.m)*int64(p.k)*p.a.dtype.Size() + bytesB))
 	if threads == 256 { // one kernel for all layouts, with steps of 8 along K
 		x.does("step "+transposes(p), tiles*ceil(size, 8))
 		return

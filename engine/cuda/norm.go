@@ -7,19 +7,23 @@ import (
 // rowGroup is the suffix of the kernels for rows of n elements, and how many rows each block handles.
 func rowGroup(n int) (suffix string, rows int) {
 	switch {
-	case n%4 == 0 && n <= 256:
+	case n%4 != 0 || n > 4096:
+		return "block", 1
+	case n <= 256:
 		return "w256", 8
-	case n%4 == 0 && n <= 1024:
+	case n <= 1024:
 		return "w1024", 8
+	case n <= 2048:
+		return "b2048", 1
 	}
-	return "block", 1
+	return "b4096", 1
 }
 
 // runRows launches a kernel over rows of n elements; moved is its traffic.
 func (l *lowering) runRows(kernel, formats string, rows, n int, moved int64, p *params) {
 	group, per := rowGroup(n)
 	lines := warps(n)
-	if per > 1 { // four neighbors a lane
+	if group != "block" { // four neighbors a lane
 		lines = ceil(n, 128)
 	}
 	l.run(kernel+"_"+group+formats, ceil(rows, per), 256, p).does("row", rows).does("line", rows*lines).moves(moved).overRows()

@@ -31,21 +31,58 @@ func (l *lowering) decoded(v *graph.Value, d graph.DType, trans bool) factor {
 
 // decode writes the elements of a quantized matrix, rounded to format d.
 func (l *lowering) decode(v *graph.Value, d graph.DType, to address) {
+	q := l.quantized(v)
+	elems, p := q.Elems(), new(params)
+	q.pass(l, p)
+	p.ptr(to).u64(uint64(elems))
+	if q.Format == quant.Int8 {
+		p.u32(q.Cols)
+	}
+	x := l.run("dequantize_"+q.format()+"_"+d.String(), min(ceil(elems, 512), 1<<20), 256, p)
+	if q.Format == quant.Int8 {
+		x.does("line", warps(elems))
+		return
+	}
+	x.does("block", ceil(elems, 64)).moves(traffic(v), d.Size()*int64(elems))
+}
+
+// quantized is a quantized matrix in memory.
+type quantized struct {
+	quant.Matrix
+	at address
+}
+
+func (l *lowering) quantized(v *graph.Value) quantized {
 	m, ok := v.Type.Quantized()
 	if !ok {
 		l.fail("operand %v, want a quantized matrix", v.Type)
+	}
+	return quantized{m, l.at(v)}
+}
+
+// format is the format's name in the names of kernels.
+func (q quantized) format() string {
+	if q.Format == quant.Int8 {
+		return "int8"
+	}
+	return "nf4"
+}
+
+// pass appends the parts of the matrix.
+func (q quantized) pass(l *lowering, p *params) {
+	if q.Format == quant.Int8 {
+		p.ptr(q.at).ptr(q.at.plus(int64(q.Codes())))
 		return
 	}
-	at, blocks := l.at(v), min(ceil(m.Elems(), 512), 1<<20)
-	if m.Format == quant.Int8 {
-		p := new(params).ptr(at).ptr(at.plus(int64(m.Codes()))).ptr(to).u64(uint64(m.Elems())).u32(m.Cols)
-		l.run("dequantize_int8_"+d.String(), blocks, 256, p).does("line", warps(m.Elems()))
-		return
-	}
-	nested, mean, scales := m.Parts()
-	p := new(params).ptr(at).ptr(at.plus(int64(nested))).ptr(at.plus(int64(mean))).ptr(at.plus(int64(scales))).
-		ptr(l.table(nf4Books())).ptr(to).u64(uint64(m.Elems()))
-	l.run("dequantize_nf4_"+d.String(), blocks, 256, p).does("block", ceil(m.Elems(), 64)).moves(traffic(v), d.Size()*int64(m.Elems()))
+	nested, mean, scales := q.Parts()
+	p.ptr(q.at).ptr(q.at.plus(int64(nested))).ptr(q.at.plus(int64(mean))).ptr(q.at.plus(int64(scales))).ptr(l.table(nf4Books()))
+}
+
+// decodesInMatmuls reports whether the kernel that multiplies can decode B, a quantized matrix: see
+// kernels/gemm_quantized.cu.
+func (l *lowering) decodesInMatmuls(p product, b graph.Type) bool {
+	m, ok := b.Quantized()
+	return ok && l.target < 80 && p.batch == 1 && p.a.dtype == graph.F16 && !p.a.trans && aligned(p.a, p.rowA()) && m.Cols%8 == 0
 }
 
 // nf4Books are the values of NF4 scales, then those of NF4 elements.

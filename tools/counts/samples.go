@@ -199,7 +199,7 @@ func (all *samples) products() {
 func (all *samples) rows() {
 	const many = 64
 	for _, d := range floats {
-		for _, n := range []int{128, 256, 384, 1024, 1152, 4096} {
+		for _, n := range []int{128, 256, 384, 1024, 1026, 1152, 2048, 2176, 4096, 4352} {
 			for _, rms := range []bool{false, true} {
 				norm := graph.LayerNorm{Eps: 1e-5, RMS: rms}
 				in := []graph.Type{graph.T(d, many, n), f32(n), f32(n)}
@@ -577,6 +577,21 @@ func (all *samples) step(op graph.Optimizer, grads graph.DType, many int, dims .
 
 // quantized are weights in four and eight bits.
 func (all *samples) quantized() {
+	for _, f := range []graph.DType{graph.NF4, graph.Int8} { // as in products
+		for _, side := range []int{64, 128} {
+			for _, k := range []int{64, 192} {
+				for _, trans := range []bool{false, true} {
+					dims := []int{k, side}
+					if trans {
+						dims = []int{side, k}
+					}
+					all.add("matmul", func(s *sample) []*graph.Value {
+						return s.Emit(graph.MatMul{TransB: trans}, s.value(graph.F16, side, k), s.state(f, dims...))
+					})
+				}
+			}
+		}
+	}
 	for _, d := range floats {
 		for _, n := range []int{64, 512} {
 			all.emit(graph.Quantize{}, graph.T(d, 64, n))

@@ -32,7 +32,7 @@ var targets = []target{
 }
 
 // presets are those whose training steps the corpus takes kernels from.
-var presets = []string{"quickstart", "moderation-quickstart", "cloudbase-quickstart", "agiformer-quickstart", "dynamo-quickstart", "refocused-t4"}
+var presets = []string{"quickstart", "moderation-quickstart", "cloudbase-quickstart", "agiformer-quickstart", "dynamo-quickstart", "refocused-t4", "finetune-t4"}
 
 // generated are the parts of the conformance table that have generated kernels
 // unlike those of training.

@@ -17,7 +17,7 @@ import (
 )
 
 // modeled are the presets of which the table shows the longest launch of each kernel.
-var modeled = []string{"refocused-t4", "moderation-t4", "cloudbase-t4", "agiformer-base-t4", "dynamo-t4"}
+var modeled = []string{"refocused-t4", "moderation-t4", "cloudbase-t4", "agiformer-base-t4", "dynamo-t4", "finetune-t4"}
 
 // done is the longest launch of a group of kernels, as plans price it.
 type done struct {

@@ -139,7 +139,11 @@ multiprocessor of a T4 holds at a time, given 65,536 registers, allocated to war
 			blocks, limit := takes.Blocks()
 			t4 = fmt.Sprintf("| %d | %d | %d | %d | %s ", r.t4.registers, r.t4.shared, blocks, blocks*takes.Warps(), limit)
 		}
-		fmt.Fprintf(&w, "| %s | %d | %d %s| %d | %d |\n", r.name, r.kernels, r.threads, t4, r.registers["sm_80"], r.registers["sm_90"])
+		later := "| | |"
+		if n := r.registers["sm_80"]; n > 0 {
+			later = fmt.Sprintf("| %d | %d |", n, r.registers["sm_90"])
+		}
+		fmt.Fprintf(&w, "| %s | %d | %d %s%s\n", r.name, r.kernels, r.threads, t4, later)
 	}
 	return w.String()
 }

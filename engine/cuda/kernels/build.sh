@@ -20,6 +20,7 @@ fi
 # function computes does not depend on what it is fused with.
 compile() { # source architecture name
   local table=$out/lines/$2/$3.txt
+  : >"$table" # a source may have nothing for an architecture
   "$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="$2" -Xclang -target-feature -Xclang +ptx70 \
     -O3 -gline-directives-only -ffp-contract=on -std=c++20 -Wall -Wextra -Werror -Wno-unknown-cuda-version -S "$1" -o - |
     sed -E '/^[[:space:]]*\/\/ (begin|end) inline asm$/d; /^\/\/ %bb/d; s/[[:space:]]+\/\/ (@|-- |%).*$//' |

@@ -2,7 +2,8 @@
 #include "math.h"
 
 // The log-sum-exp of row n, and loss[n] = weight * (lse - logits[label]); a
-// negative label counts as weight 0. A block of 256 threads a row.
+// negative label counts as weight 0, and one without a class makes the loss NaN. A
+// block of 256 threads a row.
 template <class T> DEV void cross_entropy(const T *x, const int *labels, const float *weights, float *lse, float *loss, u32 n) {
   __shared__ float scratch[33];
   const u32 row = BLOCK_X;
@@ -16,7 +17,7 @@ template <class T> DEV void cross_entropy(const T *x, const int *labels, const f
     float l = m + log_(s);
     int label = labels[row];
     lse[row] = l;
-    loss[row] = label < 0 ? 0.0f : weights[row] * (l - to_f32(x[label]));
+    loss[row] = label < 0 ? 0.0f : weights[row] * (l - ((u32)label < n ? to_f32(x[label]) : __builtin_nanf("")));
   }
 }
 

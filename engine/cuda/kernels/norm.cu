@@ -1,8 +1,8 @@
 // Layer norm, RMS norm and softmax over rows, and their gradients. A row of up to
 // 1024 elements, a multiple of four, stays in the registers of one warp, eight rows
-// a block; any other has a block of 256 threads, which reads it for each pass. In the
-// gradients of norms, whose threads also add up columns, a warp has rows of up to 512
-// elements, and a block keeps those of up to 4096.
+// a block, and one of up to 4096 in those of a block of 256 threads; any other is read
+// by a block for each pass. In the gradients of norms, whose threads also add up
+// columns, a warp has rows of up to 512 elements.
 #include "math.h"
 
 // What works on a row: SIZE threads, each with K pieces of Q neighbors in
@@ -19,7 +19,7 @@ template <int SIZE, int K, int Q> struct Group {
 };
 typedef Group<32, 2, 4> Warp256;
 typedef Group<32, 8, 4> Warp1024;
-typedef Group<256, 0, 1> Block;
+typedef Group<256, 0, 1> Block; // a row of any length
 typedef Group<32, 4, 4> Warp512;
 typedef Group<256, 1, 4> Block1024;
 typedef Group<256, 2, 4> Block2048;
@@ -290,7 +290,9 @@ template <class G> DEV void softmax_grad(const float *y, const float *dy, float 
 }
 
 // FOR_GROUPS(F, ...) expands F(suffix, group, ...).
-#define FOR_GROUPS(F, ...) F(w256, Warp256, __VA_ARGS__) F(w1024, Warp1024, __VA_ARGS__) F(block, Block, __VA_ARGS__)
+#define FOR_GROUPS(F, ...)                                                                                                          \
+  F(w256, Warp256, __VA_ARGS__) F(w1024, Warp1024, __VA_ARGS__) F(b2048, Block2048, __VA_ARGS__) F(b4096, Block4096, __VA_ARGS__)   \
+  F(block, Block, __VA_ARGS__)
 #define BOUNDS __launch_bounds__(256)
 
 #define NORM_OF(NAME, RMS, W, G, S, T)                                                                                              \

@@ -171,6 +171,7 @@ func (t *table) fusedSums() {
 			{graph.Shape{5, 7, 33, 40}, graph.Shape{5, 1, 1, 40}, 0b110},
 			{graph.Shape{2, 2100, 3}, graph.Shape{2100, 1}, 0b10},
 			{graph.Shape{40, 2, 1500}, graph.Shape{2, 1}, 1},
+			{graph.Shape{300, 3, 64}, graph.Shape{300, 1, 64}, 0b10}, // enough for all multiprocessors of a card
 		} {
 			sum := graph.Reduce{Axes: c.axes}
 			in := func(m *maker) []*graph.Value {

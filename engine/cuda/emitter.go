@@ -11,11 +11,12 @@ import (
 // emitter writes the instructions of a generated kernel. Every value gets a new register, %v of 32 bits or %w
 // of 64: the assembler allocates the real ones.
 type emitter struct {
-	steps map[string]*step
-	text  strings.Builder
-	n, m  int // registers so far
-	calls int
-	at    []string // coordinates
+	steps  map[string]*step
+	text   strings.Builder
+	n, m   int // registers so far
+	calls  int
+	shared int      // bytes of shared memory
+	at     []string // coordinates
 	// listing says what the text is for.
 	listing listing
 }

@@ -116,6 +116,16 @@ func TestLargerShapes(t *testing.T) {
 				return append(out, grads[:3]...)
 			})
 		}
+		for _, dims := range [][]int{{4, 700, 64}, {2, 1100, 200}} { // sums in parts, and chunks beyond the last column
+			sum := graph.Reduce{Axes: 0b10}
+			body := &graph.Body{Inputs: 2, Results: []int{3, 3, 0, 2}, Instrs: []graph.Instr{
+				{Op: graph.Elementwise{Fn: graph.FnMul}, Arg: []int{0, 1}, DType: d},
+				{Op: graph.Elementwise{Fn: graph.FnTanh}, Arg: []int{2}, DType: d},
+			}}
+			add(fmt.Sprintf("sums/%v/%v", d, dims), conformance.Tolerance{Ulps: 8, Terms: 1100, Inner: 2, InnerDType: d, Abs: 0x1p-22}, func(c *largerCase) []*graph.Value {
+				return c.Emit(graph.Fused{Body: body, Reductions: []graph.Reduce{sum, sum, sum}}, c.normal(d, dims...), c.normal(d, dims[0], 1, dims[2]))
+			})
+		}
 		for _, weights := range []graph.DType{graph.NF4, graph.Int8} { // tiles of 128, parts of K
 			for trans := range 2 {
 				add(fmt.Sprintf("matmul/%v_%v/%v", d, weights, trans), conformance.Tolerance{Ulps: 1, Terms: 1088}, func(c *largerCase) []*graph.Value {

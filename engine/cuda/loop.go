@@ -14,26 +14,43 @@ import (
 // several neighboring elements to a thread.
 func (l *lowering) elementwise(n *graph.Node) {
 	b, shape := bodyOf(n), n.Out[0].Shape()
-	loop := newLoop(b, shape)
-	for i, v := range n.In {
-		loop.read(i, v.Type, l.at(v))
-	}
 	op, _ := n.Op.(graph.Fused)
 	whole := len(n.Out) - len(op.Reductions)
-	for _, v := range n.Out[:whole] {
-		loop.write(v.DType(), l.at(v), shape.Strides(shape))
+	loop := func() *loop {
+		k := newLoop(b, shape)
+		for i, v := range n.In {
+			k.read(i, v.Type, l.at(v))
+		}
+		for _, v := range n.Out[:whole] {
+			k.write(v.DType(), l.at(v), shape.Strides(shape))
+		}
+		return k
 	}
-	// Results that are only summed up go through the workspace.
+	k := loop()
+	if len(op.Reductions) == 0 {
+		l.loop(k)
+		return
+	}
+	outer, rows, cols, _ := op.Reductions[0].Columns(shape) // the same for all
+	if k.sums = l.columnSums(k, outer, rows, cols); k.sums != nil {
+		for _, r := range b.Results[whole:] {
+			k.sums.of = append(k.sums.of, r)
+		}
+		l.sumUp(k, n.Out[whole:])
+		return
+	}
+	// What is added up goes through the workspace.
+	k = loop()
 	sums := make([]address, len(op.Reductions))
 	types := make([]graph.Type, len(op.Reductions))
-	for k := range op.Reductions {
-		types[k] = graph.Type{DType: registerType(b, n.In, b.Results[whole+k]), Shape: shape}
-		sums[k] = l.take(types[k].Bytes())
-		loop.write(types[k].DType, sums[k], shape.Strides(shape))
+	for i := range op.Reductions {
+		types[i] = graph.Type{DType: registerType(b, n.In, b.Results[whole+i]), Shape: shape}
+		sums[i] = l.take(types[i].Bytes())
+		k.write(types[i].DType, sums[i], shape.Strides(shape))
 	}
-	l.loop(loop)
-	for k, r := range op.Reductions {
-		l.reduceInto(r, types[k], sums[k], l.at(n.Out[whole+k]))
+	l.loop(k)
+	for i, r := range op.Reductions {
+		l.reduceInto(r, types[i], sums[i], l.at(n.Out[whole+i]))
 	}
 }
 
@@ -72,7 +89,8 @@ type loop struct {
 	body    *graph.Body
 	in, out []strided
 	dims    graph.Shape
-	width   int // elements per thread: neighbors along the last dimension
+	width   int         // elements per thread: neighbors along the last dimension
+	sums    *columnSums // nil: none
 }
 
 // strided is an operand or result of a loop.
@@ -253,7 +271,20 @@ func (k *loop) text(target int) (string, listing, error) {
 	}
 	e := &emitter{steps: steps}
 	e.says("the elements of the thread")
-	chunk := k.coordinates(e)
+	chunk := e.chunk()
+	e.put("setp.ge.u32 %%outside, %s, %d", chunk, int(k.dims.Elems())/k.width)
+	e.put("@%%outside bra $done")
+	if _, err := k.elements(e, chunk); err != nil {
+		return "", nil, err
+	}
+	text, says := e.kernel(len(k.in)+len(k.out), loopThreads)
+	return text, says, nil
+}
+
+// elements emits what becomes of the elements of a chunk, and returns the registers of the body.
+func (k *loop) elements(e *emitter, chunk string) ([][]string, error) {
+	k.coordinates(e, chunk)
+	var err error
 	values := make([][]string, len(k.in))
 	for i, o := range k.in {
 		e.reads(i, o.dtype)
@@ -269,7 +300,7 @@ func (k *loop) text(target int) (string, listing, error) {
 			width = 1 // the same value for all neighbors
 		}
 		if values[i], err = e.load(o.dtype, at, width); err != nil {
-			return "", nil, err
+			return nil, err
 		}
 	}
 	for i, s := range k.body.Instrs {
@@ -280,7 +311,7 @@ func (k *loop) text(target int) (string, listing, error) {
 			return e.words(op, k.width, k.width%4 == 0, first, run)
 		})
 		if err != nil {
-			return "", nil, err
+			return nil, err
 		}
 		values = append(values, v)
 	}
@@ -291,23 +322,24 @@ func (k *loop) text(target int) (string, listing, error) {
 			v = append(v, v[0])
 		}
 		if err := e.store("", o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
-			return "", nil, err
+			return nil, err
 		}
 	}
-	text, says := e.kernel(len(k.in)+len(k.out), loopThreads)
-	return text, says, nil
+	return values, nil
 }
 
-// coordinates computes the position of the thread's first element along each dimension, the last in units of
-// the width, in the emitter's words 0, 1 and so on. It returns the number of the thread's chunk.
-func (k *loop) coordinates(e *emitter) (chunk string) {
-	block, thread := e.fresh(), e.fresh()
-	chunk = e.fresh()
+// chunk is the number of the thread, whose elements are the chunk with that number.
+func (e *emitter) chunk() string {
+	block, thread, chunk := e.fresh(), e.fresh(), e.fresh()
 	e.put("mov.u32 %s, %%ctaid.x", block)
 	e.put("mov.u32 %s, %%tid.x", thread)
 	e.put("mad.lo.u32 %s, %s, %d, %s", chunk, block, loopThreads, thread)
-	e.put("setp.ge.u32 %%outside, %s, %d", chunk, int(k.dims.Elems())/k.width)
-	e.put("@%%outside bra $done")
+	return chunk
+}
+
+// coordinates computes the position of a chunk's first element along each dimension, the last in units of
+// the width, in the emitter's words 0, 1 and so on.
+func (k *loop) coordinates(e *emitter, chunk string) {
 	rest := chunk
 	for d := len(k.dims) - 1; d > 0; d-- {
 		n := k.dims[d]
@@ -321,7 +353,6 @@ func (k *loop) coordinates(e *emitter) (chunk string) {
 		rest = q
 	}
 	e.put("mov.u32 %s, %s", e.word(0), rest)
-	return chunk
 }
 
 // address computes where the thread's part of an operand begins.
@@ -355,6 +386,9 @@ func (e *emitter) kernel(n, threads int) (string, listing) {
 		params[i] = fmt.Sprintf("\t.param .u64 p%d", i)
 	}
 	head := fmt.Sprintf("(\n%s\n)\n.maxntid %d, 1, 1\n{\n\t.reg .pred %%outside;\n\t.reg .b32 %%v<%d>;\n\t.reg .b64 %%w<%d>;\n", strings.Join(params, ",\n"), threads, e.n, e.m)
+	if e.shared > 0 {
+		head += fmt.Sprintf("\t.shared .align 16 .b8 shared[%d];\n", e.shared)
+	}
 	e.says("")
 	return head + e.text.String() + "$done:\n\tret;\n}\n\n", e.listing.moved(len(head))
 }

@@ -75,11 +75,16 @@ func (l *lowering) reduceRows(name string, d graph.DType, x, out address, rows, 
 	l.reduceRows(name, graph.F32, partial, out, rows, parts, scale)
 }
 
+// partsOf returns in how many parts rows are added up, and the rows of a part.
+func partsOf(rows int) (parts, size int) {
+	const most = 65535 // blocks along y
+	size = ceil(rows, min(ceil(rows, columnPart), most))
+	return ceil(rows, size), size
+}
+
 func (l *lowering) reduceColumns(name string, d graph.DType, x, out address, outer, rows, cols int, scale float64) {
-	const most = 65535 // blocks along y and z
-	parts := min(ceil(rows, columnPart), most)
-	size := ceil(rows, parts)
-	parts = ceil(rows, size)
+	const most = 65535 // blocks along z
+	parts, size := partsOf(rows)
 	to, first := out, scale
 	if parts > 1 {
 		to, first = l.take(4*int64(outer)*int64(parts)*int64(cols)), 1

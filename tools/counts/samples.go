@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -145,6 +146,15 @@ func (all *samples) loops() {
 			if other != d {
 				all.add("cast", func(s *sample) []*graph.Value { return []*graph.Value{s.Cast(s.value(d, n), other)} })
 				all.add("cast", func(s *sample) []*graph.Value { return []*graph.Value{s.Cast(s.value(d, n-1), other)} })
+			}
+		}
+	}
+	for _, d := range floats { // loops that add up columns
+		for _, dims := range [][]int{{160, 8, 64}, {160, 24, 64}, {160, 8, 128}, {160, 8, 256}, {80, 16, 512}} {
+			for sums := 1; sums <= 3; sums++ {
+				body := &graph.Body{Inputs: 1, Results: []int{1, 1, 0, 1}[:1+sums], Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnNeg}, Arg: []int{0}, DType: d}}}
+				op := graph.Fused{Body: body, Reductions: slices.Repeat([]graph.Reduce{{Axes: 0b10}}, sums)}
+				all.emit(op, graph.T(d, dims...))
 			}
 		}
 	}

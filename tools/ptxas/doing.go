@@ -101,7 +101,8 @@ memory and sectors of 32 bytes of global memory. The units:
 - step: 32 along K (8 in float) for one tile of a product;
 - pair: one tile of queries and one tile of keys;
 - line: 32 neighbors, or 128 in a norm with one warp per row;
-- block, warp: the work of its threads.
+- block, warp: the work of its threads;
+- axis: one coordinate of a warp's elements in a generated loop.
 
 The last columns price, as plans do, the longest launch of each kernel in a training step of these
 presets, in fp16 and fp32: %s.

@@ -118,7 +118,7 @@ func (k *loop) summing(target int) (string, listing, error) {
 	e.put("bra $row")
 	fmt.Fprintf(&e.text, "$rows:\n")
 
-	e.says("the sums of the part")
+	e.says("the part of the sums")
 	const line = 33 * 4 // bytes from series to series: no bank twice
 	e.shared = series * line
 	base, at := e.fresh(), e.fresh()
@@ -130,7 +130,8 @@ func (k *loop) summing(target int) (string, listing, error) {
 	e.put("mad.lo.u32 %s, %s, %d, %s", to, to, s.cols/k.width, col)
 	e.put("setp.ge.u32 %%outside, %s, %d", col, s.cols/k.width)
 	e.put("setp.ne.or.u32 %%outside, %s, 0, %%outside", own)
-	for i := range s.of {
+	for i, r := range s.of {
+		e.says("result %d is the sums of r%d, by parts", len(k.out)+i, r)
 		e.put("ld.param.u64 %s, [p%d]", first, len(k.in)+len(k.out)+i)
 		e.put("cvta.to.global.u64 %s, %s", first, first)
 		e.put("mad.wide.u32 %s, %s, %d, %s", first, to, 4*k.width, first)

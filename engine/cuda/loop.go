@@ -33,9 +33,7 @@ func (l *lowering) elementwise(n *graph.Node) {
 	}
 	outer, rows, cols, _ := op.Reductions[0].Columns(shape) // the same for all
 	if k.sums = l.columnSums(k, outer, rows, cols); k.sums != nil {
-		for _, r := range b.Results[whole:] {
-			k.sums.of = append(k.sums.of, r)
-		}
+		k.sums.of = b.Results[whole:]
 		l.sumUp(k, n.Out[whole:])
 		return
 	}

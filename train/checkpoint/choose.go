@@ -51,6 +51,9 @@ func Choose(path, want string) (*Chosen, error) {
 	}
 	list, err := List(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: there is no folder %s", ErrNone, path)
+		}
 		return nil, fmt.Errorf("%w in %s", ErrNone, path)
 	}
 	if err != nil {

@@ -137,10 +137,10 @@ func Storage(v *Value) *Value {
 // IsFree reports whether op needs no work: its result is where it belongs already.
 func IsFree(op Op) bool {
 	switch op.(type) {
-	case Reshape, Detach, SliceView, ConcatView:
+	case SliceView, ConcatView:
 		return true
 	}
-	return false
+	return IsView(op)
 }
 
 // Inplacer is an operation that may write result 0 over operand i when that

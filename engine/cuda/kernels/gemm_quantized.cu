@@ -1,9 +1,9 @@
 // Products with a quantized matrix (see quantize.cu), whose tiles are decoded on their way to shared memory: B as a
 // whole never goes to memory. A thread decodes pieces of eight neighbors, which lie in one block of NF4 and in one row,
-// to what quantize.cu decodes them to.
+// to the same bits as quantize.cu does.
 //
-// There are none with asynchronous copies, which would pass the codes by: cards that have these multiply so much faster
-// than their memory brings codes that NVIDIA's own library is worth decoding for.
+// There are none for cards with asynchronous copies, which bring bytes as they are. Compared with their memory, these
+// cards multiply so fast that it is better to decode the whole matrix for NVIDIA's library.
 #include "gemm.h"
 
 #if !HAVE_CP_ASYNC

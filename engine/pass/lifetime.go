@@ -67,16 +67,10 @@ func (t *tables) buffers(f *graph.Func) []*buffer {
 	}
 	// A view keeps its storage alive and is pinned with it, and an output
 	// that is a view pins its storage.
-	root := func(v *graph.Value) *graph.Value {
-		for v.Node != nil && graph.IsView(v.Node.Op) {
-			v = v.Node.In[0]
-		}
-		return v
-	}
 	for i := len(f.Nodes) - 1; i >= 0; i-- {
 		n := f.Nodes[i]
 		if graph.IsView(n.Op) {
-			r := root(n.Out[0])
+			r := graph.Storage(n.Out[0])
 			last[r.ID] = max(last[r.ID], last[n.Out[0].ID])
 			pinned[r.ID] = pinned[r.ID] || pinned[n.Out[0].ID]
 		}
@@ -85,13 +79,13 @@ func (t *tables) buffers(f *graph.Func) []*buffer {
 	slab, all := t.slab, t.all
 	for i, n := range f.Nodes {
 		if graph.IsView(n.Op) {
-			if b := of[root(n.Out[0]).ID]; b != nil {
-				t.put(n.Out[0], b, t.inside[root(n.Out[0]).ID])
+			if r := graph.Storage(n.Out[0]); of[r.ID] != nil {
+				t.put(n.Out[0], of[r.ID], t.inside[r.ID])
 			}
 			continue
 		}
 		if op, ok := n.Op.(graph.SliceView); ok {
-			r := root(n.In[0])
+			r := graph.Storage(n.In[0])
 			at, _ := op.Run(n.In[0].Type)
 			of[r.ID].end = max(of[r.ID].end, last[n.Out[0].ID]+1)
 			t.put(n.Out[0], of[r.ID], t.inside[r.ID]+at)
@@ -118,7 +112,7 @@ func (t *tables) buffers(f *graph.Func) []*buffer {
 			of[v.ID] = b
 			all = append(all, b)
 			if _, ok := n.Op.(graph.ConcatView); ok {
-				t.join(b, n, root)
+				t.join(b, n)
 			}
 		}
 	}
@@ -132,10 +126,10 @@ func (t *tables) put(v *graph.Value, b *buffer, at int64) {
 }
 
 // join makes the buffers of n's operands parts of b, the buffer of its result.
-func (t *tables) join(b *buffer, n *graph.Node, root func(*graph.Value) *graph.Value) {
+func (t *tables) join(b *buffer, n *graph.Node) {
 	at := int64(0)
 	for _, v := range n.In {
-		p := t.of[root(v).ID]
+		p := t.of[v.ID]
 		for _, w := range p.values {
 			t.put(w, b, t.inside[w.ID]+at)
 		}

@@ -19,12 +19,11 @@ type columnSums struct {
 
 const series = loopThreads / 32
 
-// columnSums returns how the sums of a loop's columns are computed by the loop itself, and sets its width; nil if there are
-// too few columns for the lanes of a warp, or parts for the card.
+// columnSums returns how a loop itself computes the sums of its columns, and sets the loop's width; nil if there are too
+// few columns for the lanes of a warp, or too few parts for the card.
 func (l *lowering) columnSums(k *loop, outer, rows, cols int) *columnSums {
-	const most = 65535 // blocks along y and z
 	s := &columnSums{outer: outer, rows: rows, cols: cols}
-	if s.parts, s.size = partsOf(rows); outer > most || cols < 32 {
+	if s.parts, s.size = partsOf(rows); outer > mostBlocks || cols < 32 {
 		return nil
 	}
 	k.collapse()

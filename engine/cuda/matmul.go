@@ -34,13 +34,11 @@ func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
 	}
 	p := product{a: l.factor(n.In[0], op.TransA, op.MapA), tf32: op.TF32}
 	p.batch, p.m, p.n, p.k = op.Dims(in)
-	switch {
-	case !in[1].DType.Quantized():
+	if !in[1].DType.Quantized() {
 		p.b = l.factor(n.In[1], op.TransB, op.MapB)
-	case l.decodesInMatmuls(p, in[1]):
-		q := l.quantized(n.In[1])
+	} else if q := l.quantized(n.In[1]); l.decodesInMatmul(p, q) {
 		p.b, p.decodes = factor{p.a.dtype, q.at, op.TransB}, &q
-	default:
+	} else {
 		p.b = l.decoded(n.In[1], p.a.dtype, op.TransB)
 	}
 	if op.SumA { // sums over K of a matrix [K, M]

@@ -78,11 +78,9 @@ func (q quantized) pass(l *lowering, p *params) {
 	p.ptr(q.at).ptr(q.at.plus(int64(nested))).ptr(q.at.plus(int64(mean))).ptr(q.at.plus(int64(scales))).ptr(l.table(nf4Books()))
 }
 
-// decodesInMatmuls reports whether the kernel that multiplies can decode B, a quantized matrix: see
-// kernels/gemm_quantized.cu.
-func (l *lowering) decodesInMatmuls(p product, b graph.Type) bool {
-	m, ok := b.Quantized()
-	return ok && l.target < 80 && p.batch == 1 && p.a.dtype == graph.F16 && !p.a.trans && aligned(p.a, p.rowA()) && m.Cols%8 == 0
+// decodesInMatmul reports whether the kernel that multiplies decodes B: see kernels/gemm_quantized.cu.
+func (l *lowering) decodesInMatmul(p product, b quantized) bool {
+	return l.target < 80 && p.batch == 1 && p.a.dtype == graph.F16 && !p.a.trans && aligned(p.a, p.rowA()) && b.Cols%8 == 0
 }
 
 // nf4Books are the values of NF4 scales, then those of NF4 elements.

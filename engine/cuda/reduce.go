@@ -57,6 +57,8 @@ const (
 	// rowPart is how many elements of a row a block joins, columnPart how many rows it joins.
 	rowPart    = 1 << 14
 	columnPart = 512
+	// mostBlocks is how many a grid may have along y, and along z.
+	mostBlocks = 65535
 )
 
 func (l *lowering) reduceRows(name string, d graph.DType, x, out address, rows, cols int, scale float64) {
@@ -77,20 +79,18 @@ func (l *lowering) reduceRows(name string, d graph.DType, x, out address, rows, 
 
 // partsOf returns in how many parts rows are added up, and the rows of a part.
 func partsOf(rows int) (parts, size int) {
-	const most = 65535 // blocks along y
-	size = ceil(rows, min(ceil(rows, columnPart), most))
+	size = ceil(rows, min(ceil(rows, columnPart), mostBlocks))
 	return ceil(rows, size), size
 }
 
 func (l *lowering) reduceColumns(name string, d graph.DType, x, out address, outer, rows, cols int, scale float64) {
-	const most = 65535 // blocks along z
 	parts, size := partsOf(rows)
 	to, first := out, scale
 	if parts > 1 {
 		to, first = l.take(4*int64(outer)*int64(parts)*int64(cols)), 1
 	}
-	for from := 0; from < outer; from += most {
-		n := min(most, outer-from)
+	for from := 0; from < outer; from += mostBlocks {
+		n := min(mostBlocks, outer-from)
 		p := new(params).ptr(x.plus(int64(from) * int64(rows) * int64(cols) * d.Size())).ptr(to.plus(4 * int64(from) * int64(parts) * int64(cols)))
 		l.runGrid(name+"columns_"+d.String(), [3]int{ceil(cols, 32), parts, n}, 256, p.u32(rows, cols, size).f32(first)).
 			does("block", warps(cols)*parts*n).does("line", warps(cols)*rows*n)

@@ -111,14 +111,18 @@ func products(t *testing.T, d graph.DType) *engine.Program {
 // outputs runs products on the same inputs each time.
 func outputs(t *testing.T, b *cuda.Backend, p *engine.Program) (map[string][]byte, *cuda.Choices) {
 	t.Helper()
-	out, choices, err := tryOutputs(b, p)
+	out, choices, err := tryOutputs(b, p, numbered)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out, choices
 }
 
-func tryOutputs(b *cuda.Backend, p *engine.Program) (out map[string][]byte, choices *cuda.Choices, err error) {
+// numbered are elements of few bits.
+func numbered(_ string, i int) float64 { return float64(i%17)/8 - 1 }
+
+// tryOutputs runs the function f of a program, whose inputs have the elements given by name and number.
+func tryOutputs(b *cuda.Backend, p *engine.Program, element func(input string, i int) float64) (out map[string][]byte, choices *cuda.Choices, err error) {
 	x, err := b.Load(p)
 	if err != nil {
 		return nil, nil, err
@@ -128,7 +132,7 @@ func tryOutputs(b *cuda.Backend, p *engine.Program) (out map[string][]byte, choi
 	for _, v := range p.Inputs {
 		elems := make([]float64, v.Type.Shape.Elems())
 		for i := range elems {
-			elems[i] = float64(i%17)/8 - 1
+			elems[i] = element(v.Name, i)
 		}
 		at := p.Layout.Input[v.Name].Offset
 		engine.Tensor{Type: v.Type, Data: in[at : at+v.Type.Bytes()]}.SetFloat64s(elems)
@@ -302,7 +306,7 @@ func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 					}
 					return cublaslt.Success
 				}}
-				out, c, err := tryOutputs(withLibrary(t, fakegpu.T4, lib, ""), p)
+				out, c, err := tryOutputs(withLibrary(t, fakegpu.T4, lib, ""), p, numbered)
 				switch {
 				case err != nil: // once everything is chosen, a failure is an error
 					if !strings.Contains(err.Error(), name+": the library failed (cuBLAS status 14)") {

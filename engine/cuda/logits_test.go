@@ -42,50 +42,28 @@ func TestLossThatIsNotANumber(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				x, err := p.Load(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, v := range p.Inputs {
-					elems := make([]float64, v.Type.Shape.Elems())
-					for i := range elems {
-						elems[i] = 1
-						switch {
-						case v.Name == "w":
-							elems[i] = float64(i%7) / 8
-						case v.Name == "h" && i/width == bad:
-							elems[i] = c.hidden
-						case v.Name == "labels" && i == bad:
-							elems[i] = c.label
-						}
+				out, _, err := tryOutputs(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), p, func(input string, i int) float64 {
+					switch {
+					case input == "w":
+						return float64(i%7) / 8
+					case input == "h" && i/width == bad:
+						return c.hidden
+					case input == "labels" && i == bad:
+						return c.label
 					}
-					to, _ := x.Input(0, v.Name)
-					to.SetFloat64s(elems)
-				}
-				if err := x.Run("f", 0); err != nil {
-					t.Fatal(err)
-				}
-				if err := x.Sync(); err != nil {
-					t.Fatal(err)
-				}
-				loss, err := x.OutputF32("f", "loss")
+					return 1
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if ok := !math.IsNaN(float64(loss[0])); ok != c.number {
-					t.Errorf("%s: the loss is %v", card.Name, loss[0])
+				loss := engine.Tensor{Data: out["f/loss"]}.F32()[0]
+				if ok := !math.IsNaN(float64(loss)); ok != c.number {
+					t.Errorf("%s: the loss is %v", card.Name, loss)
 				}
-				dh, err := x.Output("f", "dh")
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i, v := range dh.Float64s() {
+				for i, v := range (engine.Tensor{Type: graph.T(c.d, rows, width), Data: out["f/dh"]}).Float64s() {
 					if ok := !math.IsNaN(v); ok != (c.number || i/width != bad) && c.label != classes {
 						t.Errorf("%s: the gradient of row %d is %v", card.Name, i/width, v)
 					}
-				}
-				if err := x.Close(); err != nil {
-					t.Error(err)
 				}
 			}
 		})
@@ -103,31 +81,15 @@ func TestLabelWithoutClass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := p.Load(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}))
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, last := range []float64{classes - 1, classes, math.MaxInt32} {
-			for name, elems := range map[string][]float64{"logits": make([]float64, rows*classes), "labels": {0, -1, last}, "weights": {1, 1, 1}} {
-				to, _ := x.Input(0, name)
-				to.SetFloat64s(elems)
-			}
-			if err := x.Run("f", 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := x.Sync(); err != nil {
-				t.Fatal(err)
-			}
-			loss, err := x.OutputF32("f", "loss")
+			in := map[string][]float64{"logits": make([]float64, rows*classes), "labels": {0, -1, last}, "weights": {1, 1, 1}}
+			out, _, err := tryOutputs(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), p, func(input string, i int) float64 { return in[input][i] })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if math.IsNaN(float64(loss[0])) != (last >= classes) {
-				t.Errorf("%s: with label %v of %d classes the loss is %v", card.Name, last, classes, loss[0])
+			if loss := (engine.Tensor{Data: out["f/loss"]}).F32()[0]; math.IsNaN(float64(loss)) != (last >= classes) {
+				t.Errorf("%s: with label %v of %d classes the loss is %v", card.Name, last, classes, loss)
 			}
-		}
-		if err := x.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -183,33 +183,46 @@ func loop(n *graph.Node) bool {
 }
 
 // canFuseAt reports whether n can be an instruction of c at position at: both belong to
-// the same half, have as many elements, and all operands of n are defined there in
-// a shape that the loop can read.
+// the same half, and all operands of n are defined there, and c can run in a shape in which
+// it reads them.
 func (z *fuser) canFuseAt(c *cluster, n *graph.Node, at int) bool {
-	if n.Backward != c.backward || n.Out[0].Shape().Elems() != c.dims.Elems() {
+	if n.Backward != c.backward || slices.ContainsFunc(n.In, func(v *graph.Value) bool {
+		s := graph.Storage(v)
+		return !z.defines(c, s) && z.definedAt(s) >= at
+	}) {
 		return false
 	}
-	for _, v := range n.In {
-		s := graph.Storage(v)
-		if z.defines(c, s) {
-			continue
-		}
-		if z.definedAt(s) >= at {
-			return false
-		}
-		if _, ok := z.operandShape(c, n, v); !ok {
-			return false
-		}
-	}
-	return true
+	_, ok := z.dimsWith(c, n)
+	return ok
 }
 
-// operandShape is the shape in which c reads the operand v of its member n.
-func (z *fuser) operandShape(c *cluster, n *graph.Node, v *graph.Value) (graph.Shape, bool) {
+// dimsWith is the shape in which c can run with more nodes: its own, or for a loop that of the
+// last of them.
+func (z *fuser) dimsWith(c *cluster, nodes ...*graph.Node) (graph.Shape, bool) {
+	if canRead(c.dims, nodes) {
+		return c.dims, true
+	}
+	dims := nodes[len(nodes)-1].Out[0].Shape()
+	return dims, c.base == nil && len(c.reductions) == 0 && canRead(dims, nodes) && canRead(dims, c.nodes)
+}
+
+// canRead reports whether a loop of shape dims can read all operands of the nodes, and computes
+// as many elements.
+func canRead(dims graph.Shape, nodes []*graph.Node) bool {
+	return !slices.ContainsFunc(nodes, func(n *graph.Node) bool {
+		return n.Out[0].Shape().Elems() != dims.Elems() || slices.ContainsFunc(n.In, func(v *graph.Value) bool {
+			_, ok := operandShape(dims, n, v)
+			return !ok
+		})
+	})
+}
+
+// operandShape is the shape in which a loop of shape dims reads the operand v of its instruction n.
+func operandShape(dims graph.Shape, n *graph.Node, v *graph.Value) (graph.Shape, bool) {
 	if counts(n, v) {
 		return v.Shape(), true
 	}
-	return project(v.Shape(), n.Out[0].Shape(), c.dims)
+	return project(v.Shape(), n.Out[0].Shape(), dims)
 }
 
 // counts reports whether v is the run counter of the dropout n.

@@ -26,7 +26,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	first := b.Inputs
 	find := func(n *graph.Node, v *graph.Value) int {
 		s := graph.Storage(v)
-		shape, _ := z.operandShape(c, n, v)
+		shape, _ := operandShape(c.dims, n, v)
 		k := slices.IndexFunc(sources, func(x source) bool { return x.stored == s && x.shape.Equal(shape) })
 		if k < 0 {
 			k = len(sources)

@@ -24,7 +24,10 @@ func (z *fuser) loops() {
 		// The other loops that n reads may now join the same loop.
 		c := z.of[i]
 		for _, d := range makers {
-			if d != c && d.backward == c.backward && z.canRead(d, c) {
+			if d == c || d.backward != c.backward {
+				continue
+			}
+			if _, ok := z.dimsWith(c, d.nodes...); ok {
 				z.fuseDown(d, c.at, c)
 			}
 		}
@@ -78,19 +81,4 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 	slices.SortStableFunc(makers, latest)
 	slices.SortStableFunc(siblings, latest)
 	return makers, siblings
-}
-
-// canRead reports whether the instructions of d can be instructions of c.
-func (z *fuser) canRead(d, c *cluster) bool {
-	if d.dims.Elems() != c.dims.Elems() {
-		return false
-	}
-	for _, n := range d.nodes {
-		for _, v := range n.In {
-			if _, ok := z.operandShape(c, n, v); !ok {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -96,6 +96,7 @@ func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node)
 func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 	before, was := *c, make([]*cluster, len(nodes))
 	c.at = i
+	c.dims, _ = z.dimsWith(c, nodes...)
 	c.nodes = slices.Concat(c.nodes, nodes)
 	slices.SortFunc(c.nodes, func(a, b *graph.Node) int { return z.position.of(a) - z.position.of(b) })
 	for k, n := range nodes {

@@ -104,6 +104,6 @@ var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 var CUDA = Traits{Name: "cuda", Align: 256, Rounded: true, Fusion: onCards(pass.FuseAll)}
 
 func onCards(f pass.Fusion) pass.Fusion {
-	f.Operands, f.Exponentials = false, true
+	f.Operands, f.Exponentials, f.Normalizations = false, true, true
 	return f
 }

@@ -107,6 +107,8 @@ func statistic(op graph.Op, v *graph.Value) bool {
 	switch op.(type) {
 	case graph.LayerNorm, graph.ChannelNorm, graph.Attention, graph.CrossEntropy, graph.LinearCrossEntropy:
 		return v.Index > 0
+	case graph.BatchStats:
+		return true
 	}
 	return false
 }

@@ -143,6 +143,9 @@ func (t *table) channelNorm(op graph.ChannelNorm, d graph.DType, s graph.Shape) 
 	t.add(op.Name()+name, tol, func(m *maker) {
 		m.outputs(m.Emit(op, m.normal("x", d, s...), m.normal("gamma", graph.F32, s.Last()), m.normal("beta", graph.F32, s.Last()))...)
 	})
+	if op.Groups == 0 {
+		t.add("batch_stats"+name, tol, func(m *maker) { m.outputs(m.Emit(graph.BatchStats{}, m.normal("x", d, s...))...) })
+	}
 	statistics := func(m *maker) (mean, variance *graph.Value) {
 		stats := graph.T(graph.F32, s.Last())
 		if op.Groups > 0 {

@@ -64,17 +64,66 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 	code := c.code
 	wide := v.wide()
 	c.need(v.outer*(v.sets+1)*2*v.ch*4, 5*wide*4)
-	// part returns for set s of block o the means and the sums of squared deviations of
-	// its channels; after the sets come mean and scale for all rows.
-	part := func(o, s int) (mean, m2 []float32) {
-		mem := floats(code.m.shared, (o*(v.sets+1)+s)*2*v.ch*4, 2*v.ch)
-		return mem[:v.ch], mem[v.ch:]
+	// factors computes center and scale of channels from their statistics as stored, so
+	// that they equal those of the forward half. They come after the parts of block o.
+	factors := func(o int) {
+		shift, scale := v.part(code, o, v.sets)
+		for k := range shift {
+			s := o*v.groups + k/v.size
+			shift[k] = mean.f32()[s]
+			scale[k] = float32(1/math.Sqrt(float64(variance.f32()[s])+op.Eps)) * gamma.f32()[k]
+		}
 	}
-	statistics := phase{v.outer * v.sets, func(task, w int) {
+	normalize := phase{v.outer * v.sets, func(task, w int) {
+		o, s := task/v.sets, task%v.sets
+		mem := floats(code.worker(w), 0, 5*wide)
+		reg, out, center, factor, offset := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:4*wide], mem[4*wide:]
+		shift, scale := v.part(code, o, v.sets)
+		repeat(center, shift)
+		repeat(factor, scale)
+		repeat(offset, beta.f32())
+		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
+			if dx == graph.BF16 {
+				simd.ColumnNormBF16(y.u16()[at:at+n], x.u16()[at:at+n], center[:n], factor[:n], offset[:n])
+				return
+			}
+			yr := directPart(y, dx, at, at+n, out)
+			simd.ColumnNorm(yr, rowPart(x, dx, at, at+n, reg), center[:n], factor[:n], offset[:n])
+			putPart(y, dx, at, yr)
+		})
+	}}
+	if op.Given {
+		return []phase{{v.outer, func(o, _ int) { factors(o) }}, normalize}, nil
+	}
+	combine := v.combine(code, mean, variance)
+	return []phase{v.moments(code, x, dx), {v.outer, func(o, _ int) {
+		combine(o)
+		factors(o)
+	}}, normalize}, nil
+}
+
+func (c *compiler) batchStats(n *graph.Node) ([]phase, error) {
+	v := channelsOf(n.In[0].Shape(), 0)
+	c.need(v.outer*v.sets*2*v.ch*4, 3*v.wide()*4)
+	combine := v.combine(c.code, c.ref(n.Out[0]), c.ref(n.Out[1]))
+	return []phase{v.moments(c.code, c.ref(n.In[0]), n.In[0].DType()), {v.outer, func(o, _ int) { combine(o) }}}, nil
+}
+
+// part returns, for set s of block o, the means and the sums of squared deviations of its
+// channels in shared memory.
+func (v *channels) part(code *Code, o, s int) (mean, m2 []float32) {
+	mem := floats(code.m.shared, (o*(v.sets+1)+s)*2*v.ch*4, 2*v.ch)
+	return mem[:v.ch], mem[v.ch:]
+}
+
+// moments is the phase that computes the parts of x.
+func (v *channels) moments(code *Code, x ref, dx graph.DType) phase {
+	wide := v.wide()
+	return phase{v.outer * v.sets, func(task, w int) {
 		o, s := task/v.sets, task%v.sets
 		mem := floats(code.worker(w), 0, 3*wide)
 		reg, center, acc := mem[:wide], mem[wide:2*wide], mem[2*wide:]
-		mean, m2 := part(o, s)
+		mean, m2 := v.part(code, o, s)
 		clear(mean)
 		clear(m2)
 		last := min((s+1)*v.set, v.rows)
@@ -97,22 +146,16 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 			merge(mean, m2, float32(from-s*v.set), center[:v.ch], gather(acc, v.ch), float32(to-from))
 		}
 	}}
-	// factors computes center and scale of channels from their statistics as stored, so
-	// that they equal those of the forward half.
-	factors := func(o int) {
-		shift, scale := part(o, v.sets)
-		for k := range shift {
-			s := o*v.groups + k/v.size
-			shift[k] = mean.f32()[s]
-			scale[k] = float32(1/math.Sqrt(float64(variance.f32()[s])+op.Eps)) * gamma.f32()[k]
-		}
-	}
-	combine := phase{v.outer, func(o, _ int) {
+}
+
+// combine returns what computes the statistics of block o from its parts.
+func (v *channels) combine(code *Code, mean, variance ref) func(o int) {
+	return func(o int) {
 		for g := range v.groups {
 			var m, m2, count float64
 			for s := range v.sets {
 				rows := float64(min((s+1)*v.set, v.rows) - s*v.set)
-				a, b := part(o, s)
+				a, b := v.part(code, o, s)
 				for k := g * v.size; k < (g+1)*v.size; k++ {
 					d := float64(a[k]) - m
 					total := count + rows
@@ -123,30 +166,7 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 			}
 			mean.f32()[o*v.groups+g], variance.f32()[o*v.groups+g] = float32(m), float32(m2/count)
 		}
-		factors(o)
-	}}
-	normalize := phase{v.outer * v.sets, func(task, w int) {
-		o, s := task/v.sets, task%v.sets
-		mem := floats(code.worker(w), 0, 5*wide)
-		reg, out, center, factor, offset := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:4*wide], mem[4*wide:]
-		shift, scale := part(o, v.sets)
-		repeat(center, shift)
-		repeat(factor, scale)
-		repeat(offset, beta.f32())
-		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
-			if dx == graph.BF16 {
-				simd.ColumnNormBF16(y.u16()[at:at+n], x.u16()[at:at+n], center[:n], factor[:n], offset[:n])
-				return
-			}
-			yr := directPart(y, dx, at, at+n, out)
-			simd.ColumnNorm(yr, rowPart(x, dx, at, at+n, reg), center[:n], factor[:n], offset[:n])
-			putPart(y, dx, at, yr)
-		})
-	}}
-	if op.Given {
-		return []phase{{v.outer, func(o, _ int) { factors(o) }}, normalize}, nil
 	}
-	return []phase{statistics, combine, normalize}, nil
 }
 
 // merge combines the mean and the sum of squared deviations of n elements with those of k

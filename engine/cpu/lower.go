@@ -99,6 +99,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.pool2dGrad(n, op)
 	case graph.ChannelNorm:
 		return c.channelNorm(n, op)
+	case graph.BatchStats:
+		return c.batchStats(n)
 	case graph.ChannelNormGrad:
 		return c.channelNormGrad(n, op)
 	case graph.RunningStats:

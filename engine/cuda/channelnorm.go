@@ -45,16 +45,20 @@ func (l *lowering) channelNorm(n *graph.Node, op graph.ChannelNorm) {
 		stats = n.In[3:]
 	}
 	x, mean, variance := n.In[0], l.at(stats[0]), l.at(stats[1])
-	c, d := channelsOf(op, x.Shape()), "_"+x.DType().String()
+	c := channelsOf(op, x.Shape())
 	if !op.Given {
-		moments := l.take(2 * c.partial())
-		c.work(l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c)))
-		l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c)).
-			does("row", c.stats()).does("line", c.stats()*warps(c.parts*c.wide)).does("part", c.stats()*c.parts*c.wide).
-			adds(counts.Sector, 2*c.stats()*c.parts*ceil(8*c.wide, 32)) // those of a part's channels, for two loads
+		l.channelStats(x, c, mean, variance)
 	}
 	p := new(params).ptr(l.at(x)).ptr(l.at(n.In[1])).ptr(l.at(n.In[2])).ptr(mean).ptr(variance).ptr(l.at(n.Out[0]))
-	c.work(l.run("channel_norm"+d, c.blocks(), 256, p.f32(op.Eps).channels(c)))
+	c.work(l.run("channel_norm_"+x.DType().String(), c.blocks(), 256, p.f32(op.Eps).channels(c)))
+}
+
+func (l *lowering) channelStats(x *graph.Value, c channels, mean, variance address) {
+	moments := l.take(2 * c.partial())
+	c.work(l.run("channel_moments_"+x.DType().String(), c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c)))
+	l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c)).
+		does("row", c.stats()).does("line", c.stats()*warps(c.parts*c.wide)).does("part", c.stats()*c.parts*c.wide).
+		adds(counts.Sector, 2*c.stats()*c.parts*ceil(8*c.wide, 32)) // those of a part's channels, for two loads
 }
 
 func (l *lowering) channelNormGrad(n *graph.Node, op graph.ChannelNorm) {

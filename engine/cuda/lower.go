@@ -108,6 +108,9 @@ func (l *lowering) lower(n *graph.Node) {
 		l.poolGrad(n, op)
 	case graph.ChannelNorm:
 		l.channelNorm(n, op)
+	case graph.BatchStats:
+		x := n.In[0]
+		l.channelStats(x, channelsOf(graph.ChannelNorm{}, x.Shape()), l.at(n.Out[0]), l.at(n.Out[1]))
 	case graph.ChannelNormGrad:
 		l.channelNormGrad(n, graph.ChannelNorm(op))
 	case graph.RunningStats:

@@ -93,6 +93,39 @@ func (ChannelNorm) InplaceOperands(*Node) []int { return []int{0} }
 // Autocast takes any format and normalizes in float32.
 func (c ChannelNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
+// BatchStats computes the statistics of batch normalization alone, those of [ChannelNorm] with
+// Groups 0: the F32 mean and var of each channel of x [B,...,C] over all rows. It makes
+// what a normalization keeps when the rest becomes elementwise operations.
+type BatchStats struct{}
+
+// Name is "batch_stats".
+func (BatchStats) Name() string { return "batch_stats" }
+
+// Infer returns two statistics of each channel.
+func (BatchStats) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
+	if len(in[0].Shape) < 2 {
+		return nil, fmt.Errorf("wants x [B,...,C], got %v", in[0])
+	}
+	if err := reals(in[0]); err != nil {
+		return nil, err
+	}
+	stats := ChannelNorm{}.stats(in[0])
+	return []Type{stats, stats}, nil
+}
+
+// Grad: it is made after differentiation.
+func (s BatchStats) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, s) }
+
+// Cost is one pass over x.
+func (BatchStats) Cost(in, out []Type) Cost {
+	c := traffic(in, out, 0)
+	c.FLOPs = 4 * float64(in[0].Shape.Elems())
+	return c
+}
+
 // ChannelNormGrad is the gradient of ChannelNorm. Operands: dy, x, gamma, mean
 // and var. Results: dx, and F32 dgamma and dbeta.
 type ChannelNormGrad ChannelNorm

@@ -12,7 +12,8 @@ import (
 // memory. Every instruction of a fused body rounds as the separate operation did: no bit
 // changes.
 //
-// The exponentials of a loss are taken where its logits are computed.
+// The exponentials of a loss are taken where its logits are computed. Batch normalizations
+// are taken apart first, so that what follows them need not read them.
 //
 // A cluster of nodes becomes one node at the position of one of them. That is legal if
 // all its operands are defined there, no other node reads its results earlier, and no
@@ -64,6 +65,9 @@ func fusedIn(f *graph.Func, can Fusion) (schedule, error) {
 func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
 	f, err := exponentials(f, can)
 	if err != nil {
+		return nil, err
+	}
+	if f, err = normalizations(f, can); err != nil {
 		return nil, err
 	}
 	if f, err = operands(f, can); err != nil {

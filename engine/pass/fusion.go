@@ -20,6 +20,8 @@ type Fusion struct {
 	LoopReductions bool
 	// Exponentials are those of logits, which the matmul that computes them also sums up.
 	Exponentials bool
+	// Normalizations are those of batches, whose statistics alone have a kernel then.
+	Normalizations bool
 	// Registers is the maximum number of inputs and instructions of a fused body, Results
 	// the maximum number of its results.
 	Registers, Results int
@@ -34,7 +36,7 @@ func (u *Unit) fusion() Fusion {
 }
 
 // FuseAll allows everything that operations can express, except what changes the order of
-// sums.
+// sums or what is rounded.
 var FuseAll = Fusion{
 	Epilogues: true, Operands: true, OperandReductions: true, Addends: true, LoopReductions: true,
 	Registers: graph.MaxRegisters, Results: graph.MaxBodyResults,

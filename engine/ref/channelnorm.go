@@ -17,6 +17,26 @@ func cells(groups int, x graph.Shape) (cell func(i int) (stat, channel int), cou
 	return func(i int) (int, int) { return i/row*groups + i%c/(c/groups), i % c }, float64(row / groups)
 }
 
+// statistics are the means and variances of count cells of n elements.
+func statistics(x []float64, count int, cell func(i int) (stat, channel int), n float64) (mean, variance []float64) {
+	mean, variance = make([]float64, count), make([]float64, count)
+	for i, v := range x {
+		s, _ := cell(i)
+		mean[s] += v / n
+	}
+	for i, v := range x {
+		s, _ := cell(i)
+		variance[s] += (v - mean[s]) * (v - mean[s]) / n
+	}
+	return mean, variance
+}
+
+func batchStats(in []tensor) [][]float64 {
+	cell, n := cells(0, in[0].Shape)
+	mean, variance := statistics(in[0].data, in[0].Shape.Last(), cell, n)
+	return [][]float64{mean, variance}
+}
+
 func channelNorm(op graph.ChannelNorm, in []tensor, out []graph.Type) [][]float64 {
 	x, gamma, beta := in[0].data, in[1].data, in[2].data
 	cell, n := cells(op.Groups, in[0].Shape)
@@ -24,15 +44,7 @@ func channelNorm(op graph.ChannelNorm, in []tensor, out []graph.Type) [][]float6
 	if op.Given {
 		mean, variance = in[3].data, in[4].data
 	} else {
-		mean, variance = make([]float64, out[1].Shape.Elems()), make([]float64, out[2].Shape.Elems())
-		for i, v := range x {
-			s, _ := cell(i)
-			mean[s] += v / n
-		}
-		for i, v := range x {
-			s, _ := cell(i)
-			variance[s] += (v - mean[s]) * (v - mean[s]) / n
-		}
+		mean, variance = statistics(x, int(out[1].Shape.Elems()), cell, n)
 	}
 	y := make([]float64, len(x))
 	for i, v := range x {

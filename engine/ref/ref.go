@@ -245,6 +245,8 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return one(pool2dGrad(op, in, out[0])), nil
 	case graph.ChannelNorm:
 		return channelNorm(op, in, out), nil
+	case graph.BatchStats:
+		return batchStats(in), nil
 	case graph.ChannelNormGrad:
 		return channelNormGrad(op, in), nil
 	case graph.RunningStats:

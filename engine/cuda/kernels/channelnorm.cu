@@ -87,15 +87,16 @@ KERNEL __launch_bounds__(256) channel_stats(const float *moments, float *means, 
 // The statistic of a strip.
 DEV u32 stat_of(const Strip &t, const Norm &s) { return t.outer * (s.channels / s.wide) + t.channel / s.wide; }
 
-// y = (x - mean)/sqrt(var + eps) * gamma + beta.
+// y = (x - mean)/sqrt(var + eps) * gamma + beta, rounded as the separate operations are that pass/fuse_norm.go makes of it.
 template <class T> DEV void channel_norm(const T *x, const float *gamma, const float *beta, const float *means, const float *variances, T *y, float eps, Norm s) {
   const Strip t(s);
   if (t.channel >= s.channels) return;
   const u32 stat = stat_of(t, s);
-  const float mean = means[stat], scale = 1.0f / __builtin_sqrtf(variances[stat] + eps) * gamma[t.channel], shift = beta[t.channel];
+  const float mean = means[stat], scale = rsqrt(variances[stat] + eps) * gamma[t.channel], shift = beta[t.channel];
   for (u32 r = t.first; r < t.end; r += 8) {
     const u64 at = t.at + (u64)r * s.channels;
-    y[at] = from_f32<T>(fma(to_f32(x[at]) - mean, scale, shift));
+    const float scaled = (to_f32(x[at]) - mean) * scale;
+    y[at] = from_f32<T>(scaled + shift);
   }
 }
 

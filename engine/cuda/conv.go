@@ -1,8 +1,8 @@
 package cuda
 
 import (
-	"fmt"
 	"math/bits"
+	"strconv"
 
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/tiling"
@@ -194,6 +194,9 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 	}
 }
 
+// fewChannels is how many channels the result of a convolution has at most that is computed in tiles of 128 pixels.
+const fewChannels = 8
+
 // convProduct launches a product of which one factor is a picture, and stores the result in a format. A long
 // K is split where there are too few tiles for the card.
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
@@ -215,9 +218,12 @@ func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p pic
 		partial = l.take(4 * int64(parts) * int64(m) * int64(n))
 		e = plain(graph.F32, n, partial)
 	}
+	tiles, area, side := cut.Tiles(tile), tile*tile, strconv.Itoa(tile)
+	if kernel == "conv_" && parts == 1 && n <= fewChannels {
+		tiles, area, side = ceil(m, 128), 128*fewChannels, "few"
+	}
 	q := new(params).ptr(a).ptr(b).picture(p).u32(m, n, k, size)
-	tiles := cut.Tiles(tile)
-	x := l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{tiles, 1, parts}, threads, q, e, tile, tiles*parts, parts*m*n)
+	x := l.runProduct(kernel+side+"_"+f.String(), [3]int{tiles, 1, parts}, threads, q, e, area, tiles*parts, parts*m*n)
 	x.does("step", tiles*parts*ceil(size, map[int]int{128: 32, 256: 8}[threads])).multiplies(m, n, k).moves(p.source.Elems()*f.Size(), int64(other)*int64(k)*f.Size())
 	if parts == 1 {
 		return

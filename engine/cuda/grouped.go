@@ -35,7 +35,7 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	}
 	// Assume that all groups have equally many rows; blocks without rows end at once.
 	busy := groups * ceil(ceil(rows, groups), 64) * ceil(cols, 64)
-	l.runProduct(kernel, grid, threads, p, e, 64, busy, rows*cols).
+	l.runProduct(kernel, grid, threads, p, e, 64*64, busy, rows*cols).
 		does(step, busy*ceil(k, depth)).does("idle", grid[0]*groups-busy).multiplies(rows, cols, k).moves(traffic(x, w))
 }
 
@@ -64,6 +64,6 @@ func (l *lowering) groupedOuter(n *graph.Node, op graph.GroupedOuter) {
 		kernel = "grouped_outer_64_" + formatOf(a.dtype)
 	}
 	inner, tiles := x.Shape()[0], grid[0]*groups
-	l.runProduct(kernel, grid, threads, p, e, 64, tiles, groups*rows*cols).
+	l.runProduct(kernel, grid, threads, p, e, 64*64, tiles, groups*rows*cols).
 		does("step", tiles*ceil(ceil(inner, groups), depth)).multiplies(rows, cols, inner).moves(traffic(x, y))
 }

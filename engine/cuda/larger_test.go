@@ -88,6 +88,8 @@ func TestLargerShapes(t *testing.T) {
 		conv("strided", graph.Conv(2, 1), graph.Shape{1, 15, 17, 16}, graph.Shape{24, 16, 3, 3})  // phases in whole pieces
 		conv("projection", graph.Conv(2, 0), graph.Shape{2, 9, 9, 16}, graph.Shape{16, 16, 1, 1}) // pixels without taps
 		conv("few", graph.Conv(4, 3), graph.Shape{1, 38, 41, 3}, graph.Shape{40, 3, 7, 7})        // the first layer
+		conv("narrow", graph.Conv(1, 1), graph.Shape{2, 13, 17, 40}, graph.Shape{5, 40, 3, 3})    // a result of few channels
+		conv("single", graph.Conv(1, 0), graph.Shape{2, 13, 17, 1}, graph.Shape{1, 1, 1, 1})
 		depth := graph.Conv2D{Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}, Pad: [4]int{0, 0, 3, 0}, Groups: 40}
 		conv("depthwise", depth, graph.Shape{2, 1, 600, 40}, graph.Shape{40, 1, 1, 4}) // pixels in parts
 		for _, width := range []int{60, 320, 772, 1284, 2060} {                        // blocks with several rows

@@ -222,7 +222,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		params.u32(flag(p.a.trans), flag(p.b.trans))
 	}
 	tiles := ceil(p.n, s) * ceil(p.m, s) * p.batch * parts
-	x := l.runProduct(kernel, [3]int{tiles, 1, 1}, threads, params, e, s, tiles, p.batch*parts*p.m*p.n)
+	x := l.runProduct(kernel, [3]int{tiles, 1, 1}, threads, params, e, s*s, tiles, p.batch*parts*p.m*p.n)
 	x.multiplies(p.batch*p.m, p.n, p.k).moves(int64(p.batch) * (int64(p.m)*int64(p.k)*p.a.dtype.Size() + bytesB))
 	if threads == 256 { // one kernel for all layouts, with steps of 8 along K
 		x.does("step "+transposes(p), tiles*ceil(size, 8))
@@ -239,9 +239,9 @@ func (l *lowering) steppable(row ...int) {
 	}
 }
 
-// runProduct launches a kernel with an epilogue in its places. Each of tiles blocks computes a tile of side x
-// side of a result of elems elements.
-func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue, side, tiles, elems int) *launch {
+// runProduct launches a kernel with an epilogue in its places. Each of tiles blocks computes a tile of area
+// elements of a result of elems elements.
+func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue, area, tiles, elems int) *launch {
 	params.align(8)
 	for _, o := range slices.Concat(e.in, e.out) {
 		params.ptr(o.at)
@@ -252,7 +252,7 @@ func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *p
 	name := l.generate(kernel, func() (string, listing, error) { return e.substitute(l.target, kernel) })
 	x := l.runGrid(name, grid, threads, params)
 	x.does("tile", tiles)
-	e.work(x, tiles*side*side/(32*lanes), elems)
+	e.work(x, tiles*area/(32*lanes), elems)
 	return x
 }
 

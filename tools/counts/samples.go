@@ -365,12 +365,14 @@ func (all *samples) attentions() {
 // pictures are convolutions and pooling.
 func (all *samples) pictures() {
 	for _, d := range floats {
-		for _, side := range []int{64, 128} {
+		for _, side := range []int{8, 64, 128} {
 			for _, c := range []int{32, 64} {
 				conv := graph.Conv(1, 1)
 				all.emit(conv, graph.T(d, 2, 12, 12, c), graph.T(d, side, c, 3, 3))
 				all.emit(graph.Conv2DGradInput{Conv: conv, H: 12, W: 12}, graph.T(d, 2, 12, 12, c), graph.T(d, c, side, 3, 3))
 			}
+		}
+		for _, side := range []int{64, 128} {
 			for _, b := range []int{1, 3} {
 				conv := graph.Conv(1, 0)
 				all.emit(graph.Conv2DGradWeight{Conv: conv, KH: 1, KW: 1}, graph.T(d, b, 12, 12, side), graph.T(d, b, 12, 12, side))

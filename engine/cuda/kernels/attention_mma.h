@@ -23,10 +23,6 @@ DEV u32 warp() { return TID >> 5; }
 DEV u32 group() { return lane() >> 2; }
 DEV u32 pair() { return (lane() & 3) * 2; }
 
-DEV void load_or_zero(u32 (&r)[4], const void *p, bool valid) {
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t@p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n\t}"
-               : "=&r"(r[0]), "=&r"(r[1]), "=&r"(r[2]), "=&r"(r[3]) : "l"(p), "r"((u32)valid));
-}
 DEV void store_shared(u32 at, const u32 (&r)[4]) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }

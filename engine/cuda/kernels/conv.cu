@@ -2,7 +2,8 @@
 // a row for each pixel of the result and a column for each tap (i, j) of the kernel
 // and each channel, and is never stored. The weights lie as [O, KH*KW*C]. In 16-bit
 // formats the products are those of gemm.h, with tiles of 64 x 64, and the channels
-// are padded to whole pieces of eight (conv.go); else they are those of sgemm.h.
+// are padded to whole pieces of eight (conv.go); else they are those of sgemm.h. Where the
+// result has up to eight channels, a tile is 128 x 8.
 //
 // The gradient in the picture is a convolution of dy with negative dilation, one for
 // each remainder of rows and columns by the stride (conv.go).
@@ -135,6 +136,31 @@ template <class T> DEV void conv(const T *x, const T *w, const Windows &s, u32 m
   multiply<S, true, true, true, T>(acc, tiles, la, lb, k0, k1);
   finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
 }
+// The same for up to eight channels. A warp has 32 pixels, and its lanes hold both factors:
+// a piece of eight of K from memory is, word by word, what a lane holds of fragments whose K
+// is in another order, the same for both.
+template <class T> DEV void conv_few(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k) {
+  const u32 lane = TID & 31, g = lane >> 2, t = lane & 3, i0 = BLOCK_X * 128 + (TID >> 5) * 32;
+  Pixel pixels[4];
+  UNROLL for (int p = 0; p < 4; p++) pixels[p] = Pixel(s, i0 + p * 8 + g, m);
+  float acc[2][4] = {};
+  for (u32 step = 0; step < k; step += 32) {
+    const u32 k0 = step + 8 * t;
+    const Tap tap(s, k0, k);
+    u32 a[4][4], b[4];
+    load_or_zero(b, w + (u64)g * k + k0, g < n && k0 < k);
+    UNROLL for (int p = 0; p < 4; p++) load_or_zero(a[p], x + offset(s, pixels[p], tap), within(s, pixels[p], tap));
+    UNROLL for (int i = 0; i < 2; i++) UNROLL for (int h = 0; h < 4; h += 2) mma<T>(acc[i], {a[2 * i][h], a[2 * i + 1][h], a[2 * i][h + 1], a[2 * i + 1][h + 1]}, b[h], b[h + 1]);
+  }
+  // Of a fragment, a lane has two neighbors in rows g and g+8; of two lanes, one gets four in
+  // row g, the other those in row g+8.
+  const bool low = (t & 1) == 0;
+  const u32 col = (t >> 1) * 4, first = i0 + g + (low ? 0 : 8);
+#define FRAGMENT(i)                                                                                       {                                                                                                         const u32 row = first + i * 16;                                                                         PLACE_LOAD(i, row, col, row < m && col < n);                                                            const float(&v)[4] = acc[i];                                                                            const float other[2] = {shuffle_xor(low ? v[2] : v[0], 1), shuffle_xor(low ? v[3] : v[1], 1)};          const float whole[4] = {low ? v[0] : other[0], low ? v[1] : other[1], low ? other[0] : v[2], low ? other[1] : v[3]};     PLACE_BODY(i, whole, row, col, row < m && col < n);                                                   }
+  FRAGMENT(0)
+  FRAGMENT(1)
+#undef FRAGMENT
+}
 template <int R, class T> DEV void sconv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
   constexpr int S = 16 * R;
   PART;
@@ -165,7 +191,9 @@ template <int R, class T> DEV void sconv_weight(const T *dy, const T *x, const W
 
 #define CONV(NAME, BOUNDS, CALL, F, T)                                                                                                              \
   KERNEL __launch_bounds__ BOUNDS NAME##_##F(const T *a, const T *b, Windows s, u32 m, u32 n, u32 k, u32 part_size, Operands) { CALL(a, b, s, m, n, k, part_size); }
-#define CONVS(F, T) CONV(conv_64, (128, 4), conv, F, T) CONV(conv_weight_64, (128, 4), conv_weight, F, T)
+#define CONVS(F, T)                                                                                                                                 \
+  CONV(conv_64, (128, 4), conv, F, T) CONV(conv_weight_64, (128, 4), conv_weight, F, T)                                                             \
+  KERNEL __launch_bounds__(128, 8) conv_few_##F(const T *a, const T *b, Windows s, u32 m, u32 n, u32 k, u32, Operands) { conv_few(a, b, s, m, n, k); }
 #define SCONVS(F, T)                                                                          \
   CONV(sconv_64, (256, 2), sconv<4>, F, T) CONV(sconv_128, (256, 2), sconv<8>, F, T)          \
   CONV(sconv_weight_64, (256, 2), sconv_weight<4>, F, T) CONV(sconv_weight_128, (256, 2), sconv_weight<8>, F, T)

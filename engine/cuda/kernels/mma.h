@@ -16,6 +16,12 @@ DEV void load_matrices_transposed(u32 (&r)[4], u32 at) {
 DEV void load_matrices(u32 (&r)[4], const u16 *p) { load_matrices(r, shared_address(p)); }
 DEV void load_matrices_transposed(u32 (&r)[4], const u16 *p) { load_matrices_transposed(r, shared_address(p)); }
 
+// Sixteen bytes of memory that nobody writes; zeros where valid is false. Lanes do not part.
+DEV void load_or_zero(u32 (&r)[4], const void *p, bool valid) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t@p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n\t}"
+               : "=&r"(r[0]), "=&r"(r[1]), "=&r"(r[2]), "=&r"(r[3]) : "l"(p), "r"((u32)valid));
+}
+
 // c[16x8] += a[16x16] b[16x8] in float; on sm_75 in two steps.
 template <class T> DEV void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1);
 template <> SPECIAL void mma<f16>(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -8,9 +8,11 @@ constexpr int nowhere = (int)0x80000000; // the segment of no position
 
 // The positions of a block, and what a thread holds of them.
 struct Tile {
+  static constexpr u32 all = (1u << tile) - 1;
   u32 b, first, channel;
-  int segment[tile];
-  MEMBER Tile(const int *segments, u32 t, int from, int to) {
+  int segment[tile], from, to;
+  bool same; // one segment
+  MEMBER Tile(const int *segments, u32 t, int from, int to) : from(from), to(to), same(true) {
     const u32 tiles = (t + tile - 1) / tile;
     b = BLOCK_X / tiles;
     first = BLOCK_X % tiles * tile;
@@ -18,9 +20,28 @@ struct Tile {
     UNROLL for (u32 k = 0; k < tile; k++) {
       segment[k] = first + k < t ? segments[(u64)b * t + first + k] : nowhere;
       if (segment[k] < from || segment[k] >= to) segment[k] = nowhere;
+      same = same && segment[k] == segment[0];
     }
   }
+  // Which of the positions are in a segment, by bits; the same for the whole block.
+  MEMBER u32 in(int other) const {
+    if (same) return other == segment[0] && other != nowhere ? all : 0;
+    u32 bits = 0;
+    if (other >= from && other < to) UNROLL for (u32 k = 0; k < tile; k++) bits |= (u32)(segment[k] == other) << k;
+    return bits;
+  }
 };
+
+// Runs a statement for each k of a tile whose bit is set, without looking at the bits where all are.
+#define FOR_RELATED(related, ...)                                                \
+  if (related == Tile::all) {                                                    \
+    UNROLL for (u32 k = 0; k < tile; k++) { __VA_ARGS__; }                       \
+  } else if (related) {                                                          \
+    UNROLL for (u32 k = 0; k < tile; k++) if (related >> k & 1) { __VA_ARGS__; } \
+  }
+
+// How many positions on the other side are loaded at once.
+constexpr u32 batch = 4;
 
 // share[b, i] is one over the number of positions that i is related to. A warp each.
 KERNEL __launch_bounds__(256) relate_shares(const int *segments, float *shares, u32 positions, u32 t) {
@@ -44,17 +65,20 @@ DEV void relate(const float *dy, const float *p, const float *q, const int *segm
   float own[tile], sum[tile] = {};
   UNROLL for (u32 k = 0; k < tile; k++) own[k] = s.first + k < t ? p[(u64)(s.first + k) * d] : 0.0f;
   const u32 end = min_(s.first + tile, t);
-  for (u32 j = 0; j < end; j++) {
-    const int other = segments[row + j];
-    if (other < from || other >= to) continue;
-    const float v = q[(u64)j * d];
-    UNROLL for (u32 k = 0; k < tile; k++)
-      if (s.segment[k] == other && j <= s.first + k) {
-        const float pair = own[k] + v;
-        if (dy) sum[k] += pair > 0.0f ? 1.0f : 0.0f;
-        else sum[k] += at_least(pair, 0.0f);
-      }
+  const auto add = [&](u32 related, float v) {
+    FOR_RELATED(related, const float pair = own[k] + v; if (!dy) sum[k] += at_least(pair, 0.0f); else if (pair > 0.0f) sum[k] += 1.0f)
+  };
+  segments += row;
+  for (u32 j = 0; j < s.first; j += batch) {
+    u32 related[batch];
+    float v[batch];
+    UNROLL for (u32 u = 0; u < batch; u++, q += d) {
+      related[u] = s.in(segments[j + u]);
+      v[u] = *q;
+    }
+    UNROLL for (u32 u = 0; u < batch; u++) add(related[u], v[u]);
   }
+  for (u32 j = s.first; j < end; j++, q += d) add(s.in(segments[j]) & Tile::all << (j - s.first), *q);
   UNROLL for (u32 k = 0; k < tile; k++)
     if (s.first + k < t) {
       const u64 i = row + s.first + k, at = i * d + s.channel;
@@ -76,13 +100,27 @@ KERNEL __launch_bounds__(128) relate_grad_q(const float *dy, const float *p, con
   const u64 row = (u64)s.b * t;
   float own[tile], sum[tile] = {};
   UNROLL for (u32 k = 0; k < tile; k++) own[k] = s.first + k < t ? q[(row + s.first + k) * d + s.channel] : 0.0f;
-  for (u32 i = s.first; i < t; i++) {
-    const int other = segments[row + i];
-    if (other < from || other >= to) continue;
-    const u64 at = (row + i) * d + s.channel;
-    const float v = p[at], g = dy[at] * shares[row + i];
-    UNROLL for (u32 k = 0; k < tile; k++)
-      if (s.segment[k] == other && s.first + k <= i && v + own[k] > 0.0f) sum[k] += g;
+  const auto add = [&](u32 related, float v, float g) {
+    FOR_RELATED(related, if (v + own[k] > 0.0f) sum[k] += g)
+  };
+  const u64 from_first = (row + s.first) * d + s.channel;
+  p += from_first;
+  dy += from_first;
+  segments += row;
+  shares += row;
+  u32 i = s.first;
+  for (const u32 end = min_(s.first + tile, t); i < end; i++, p += d, dy += d)
+    add(s.in(segments[i]) & Tile::all >> (s.first + tile - 1 - i), *p, *dy * shares[i]);
+  for (; (t - i) % batch != 0; i++, p += d, dy += d) add(s.in(segments[i]), *p, *dy * shares[i]);
+  for (; i < t; i += batch) {
+    u32 related[batch];
+    float v[batch], g[batch];
+    UNROLL for (u32 u = 0; u < batch; u++, p += d, dy += d) {
+      related[u] = s.in(segments[i + u]);
+      v[u] = *p;
+      g[u] = *dy * shares[i + u];
+    }
+    UNROLL for (u32 u = 0; u < batch; u++) add(related[u], v[u], g[u]);
   }
   UNROLL for (u32 k = 0; k < tile; k++)
     if (s.first + k < t) dq[(row + s.first + k) * d + s.channel] = sum[k];

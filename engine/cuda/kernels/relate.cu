@@ -108,10 +108,10 @@ KERNEL __launch_bounds__(128) relate_grad_q(const float *dy, const float *p, con
   dy += from_first;
   segments += row;
   shares += row;
+  const u32 last = s.first + tile - 1;
   u32 i = s.first;
-  for (const u32 end = min_(s.first + tile, t); i < end; i++, p += d, dy += d)
-    add(s.in(segments[i]) & Tile::all >> (s.first + tile - 1 - i), *p, *dy * shares[i]);
-  for (; (t - i) % batch != 0; i++, p += d, dy += d) add(s.in(segments[i]), *p, *dy * shares[i]);
+  for (; i < t && (i < last || (t - i) % batch != 0); i++, p += d, dy += d)
+    add(s.in(segments[i]) & Tile::all >> (i < last ? last - i : 0), *p, *dy * shares[i]);
   for (; i < t; i += batch) {
     u32 related[batch];
     float v[batch], g[batch];

@@ -209,7 +209,7 @@ func cheap(n *graph.Node, r Recompute) bool {
 		case graph.Elementwise, graph.Dropout:
 			return true
 		}
-		return false
+		return batchNorm(n) // its statistics are kept
 	}
 	return n.Cost().MatrixFLOPs == 0
 }

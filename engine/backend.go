@@ -104,6 +104,7 @@ var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 var CUDA = Traits{Name: "cuda", Align: 256, Rounded: true, Fusion: onCards(pass.FuseAll)}
 
 func onCards(f pass.Fusion) pass.Fusion {
-	f.Operands, f.Exponentials, f.Normalizations = false, true, true
+	f.Operands = false
+	f.Exponentials, f.Normalizations, f.Pools = true, true, true
 	return f
 }

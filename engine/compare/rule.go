@@ -31,6 +31,10 @@ func roundings(op graph.Op) int {
 		if op.Body != nil {
 			return 2 + len(op.Body.Instrs)
 		}
+	case graph.Pool2D:
+		if op.Body != nil {
+			return 1 + len(op.Body.Instrs)
+		}
 	case graph.Attention, graph.AttentionGrad, graph.LinearCrossEntropyGrad, graph.SelectiveScan, graph.SelectiveScanGrad:
 		return 4 // of the values that are multiplied a second time
 	case graph.LayerNormGrad:

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"errors"
+
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/simd"
 )
@@ -60,7 +62,13 @@ func (c *compiler) maxQuartersGrad(n *graph.Node) ([]phase, error) {
 }
 
 // pool2d combines first the rows of a window, whole images wide, then its columns.
+// errPoolBody refuses what only cards do.
+var errPoolBody = errors.New("elementwise work on what pools read is done by cards, not by processors")
+
 func (c *compiler) pool2d(n *graph.Node, op graph.Pool2D) ([]phase, error) {
+	if op.Body != nil {
+		return nil, errPoolBody
+	}
 	if quarters(op, n.In[0].Type) {
 		return c.maxQuarters(n)
 	}
@@ -103,6 +111,9 @@ func (c *compiler) pool2d(n *graph.Node, op graph.Pool2D) ([]phase, error) {
 }
 
 func (c *compiler) pool2dGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, error) {
+	if op.Pool.Body != nil {
+		return nil, errPoolBody
+	}
 	if op.Pool.Kind == graph.PoolAverage {
 		return c.avgPoolGrad(n, op)
 	}

@@ -104,6 +104,27 @@ func TestLargerShapes(t *testing.T) {
 			out := c.Emit(op, x, gamma, c.normal(graph.F32, 40))
 			return append(out, c.Emit(graph.ChannelNormGrad(op), c.normal(d, 2, 25, 24, 40), x, gamma, out[1], out[2])...)
 		})
+		for _, s := range []graph.Shape{{2, 6, 4, 40}, {3, 2, 4, 6, 7}} { // pools that compute what they read; images in groups
+			scale := graph.Shape{s[0], 1, 1, s.Last()}
+			if len(s) > 4 {
+				scale = graph.Shape{s[0], 1, 1, 1, s.Last()}
+			}
+			pool := graph.Pool2D{Kernel: [2]int{2, 2}, Stride: [2]int{2, 2}, Body: &graph.Body{Inputs: 3, Results: []int{5}, Instrs: []graph.Instr{
+				{Op: graph.Elementwise{Fn: graph.FnMul}, Arg: []int{0, 1}, DType: d},
+				{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{3, 2}, DType: d},
+				{Op: graph.Elementwise{Fn: graph.FnLeakyRelu, Alpha: .5}, Arg: []int{4}, DType: d},
+			}}}
+			add(fmt.Sprintf("pool/%v/%v", d, s), conformance.Tolerance{}, func(c *largerCase) []*graph.Value {
+				exact := func(d graph.DType, s graph.Shape) *graph.Value { // in every format; many are equal
+					return c.input(graph.Type{DType: d, Shape: s}, func() float64 { return float64(c.rng.IntN(9)-4) / 2 })
+				}
+				in := []*graph.Value{exact(d, s), exact(graph.F32, scale), exact(d, graph.Shape{s.Last()})}
+				y := c.Emit(pool, in...)[0]
+				h, w := s[len(s)-3], s[len(s)-2]
+				in = append(append([]*graph.Value{exact(d, y.Shape())}, in...), y)
+				return []*graph.Value{y, c.Emit(graph.Pool2DGrad{Pool: pool, H: h, W: w}, in...)[0]}
+			})
+		}
 		for _, width := range []int{40, 42} { // rows of factors in whole pieces or not; rows of logits over several tiles
 			tol := conformance.Tolerance{Ulps: 32, Terms: 150 + width + 333, Inner: 1, InnerDType: d, Abs: 0x1p-20}
 			add(fmt.Sprintf("loss/%v/%d", d, width), tol, func(c *largerCase) []*graph.Value {

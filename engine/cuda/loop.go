@@ -89,6 +89,7 @@ type loop struct {
 	dims    graph.Shape
 	width   int         // elements per thread: neighbors along the last dimension
 	sums    *columnSums // nil: none
+	window  *window     // nil: none
 }
 
 // strided is an operand or result of a loop.
@@ -98,6 +99,8 @@ type strided struct {
 	stride []int // of each dimension, in elements
 	// counter marks the run counter of a dropout, which is read once.
 	counter bool
+	// taps are how far the elements of a window are from its first, in elements; nil: one for the whole window.
+	taps []int
 }
 
 func newLoop(b *graph.Body, shape graph.Shape) *loop {
@@ -147,12 +150,15 @@ func (l *lowering) loop(k *loop) {
 func (k *loop) work(x *launch) {
 	w, last := warps(int(k.dims.Elems())/k.width), len(k.dims)-1
 	x.does("warp", w).does("axis", w*last)
-	x.bodyWork(k.body, k.width, w, k.width%4 == 0)
+	x.bodyWork(k.body, k.width, w*k.window.size(), k.width%4 == 0)
+	if k.window != nil {
+		x.adds("step max", w*k.window.size()*k.width) // comparing for the gradient is as much
+	}
 	for i, o := range k.operands() {
 		if o.counter {
 			continue
 		}
-		width, axes := k.width, 0
+		width, axes, n := k.width, 0, max(1, len(o.taps))
 		if o.stride[last] == 0 {
 			width = 1 // the same value for all neighbors
 		}
@@ -164,12 +170,12 @@ func (k *loop) work(x *launch) {
 			}
 		}
 		if i < len(k.in) {
-			x.does("load", w).reads(o.dtype, width, w)
+			x.does("load", n*w).reads(o.dtype, width, n*w)
 		} else {
-			x.does("store", w).writes(o.dtype, width, w)
+			x.does("store", n*w).writes(o.dtype, width, n*w)
 		}
-		x.does("stride", w*axes).adds(counts.Sector, w*o.sectors(k.dims, k.width))
-		x.moves(int64(elems) * o.dtype.Size())
+		x.does("stride", w*axes).adds(counts.Sector, n*w*o.sectors(k.dims, k.width))
+		x.moves(int64(n*elems) * o.dtype.Size())
 	}
 }
 
@@ -272,7 +278,11 @@ func (k *loop) text(target int) (string, listing, error) {
 	chunk := e.chunk()
 	e.put("setp.ge.u32 %%outside, %s, %d", chunk, int(k.dims.Elems())/k.width)
 	e.put("@%%outside bra $done")
-	if _, err := k.elements(e, chunk); err != nil {
+	elements := k.elements
+	if k.window != nil {
+		elements = k.windows
+	}
+	if _, err := elements(e, chunk); err != nil {
 		return "", nil, err
 	}
 	text, says := e.kernel(len(k.in)+len(k.out), loopThreads)
@@ -293,14 +303,36 @@ func (k *loop) elements(e *emitter, chunk string) ([][]string, error) {
 			values[i] = []string{run}
 			continue
 		}
-		width := k.width
-		if o.stride[len(k.dims)-1] == 0 {
-			width = 1 // the same value for all neighbors
-		}
-		if values[i], err = e.load(o.dtype, at, width); err != nil {
+		if values[i], err = e.load(o.dtype, at, k.neighbors(o)); err != nil {
 			return nil, err
 		}
 	}
+	if values, err = k.run(e, chunk, values); err != nil {
+		return nil, err
+	}
+	for i, o := range k.out {
+		e.writes(i, k.body.Results[i], o.dtype)
+		v := values[k.body.Results[i]]
+		for len(v) < k.width {
+			v = append(v, v[0])
+		}
+		if err := e.store("", o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// neighbors is how many elements of an operand a thread loads for its own.
+func (k *loop) neighbors(o strided) int {
+	if o.stride[len(k.dims)-1] == 0 {
+		return 1 // the same value for all neighbors
+	}
+	return k.width
+}
+
+// run emits the instructions of the body, and returns its registers: the inputs, and what was computed.
+func (k *loop) run(e *emitter, chunk string, values [][]string) ([][]string, error) {
 	for i, s := range k.body.Instrs {
 		e.says("%s", k.body.InstrString(i))
 		v, err := e.step(s, values, k.width, func(op graph.Dropout, run string) ([]string, error) {
@@ -312,16 +344,6 @@ func (k *loop) elements(e *emitter, chunk string) ([][]string, error) {
 			return nil, err
 		}
 		values = append(values, v)
-	}
-	for i, o := range k.out {
-		e.writes(i, k.body.Results[i], o.dtype)
-		v := values[k.body.Results[i]]
-		for len(v) < k.width {
-			v = append(v, v[0])
-		}
-		if err := e.store("", o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
-			return nil, err
-		}
 	}
 	return values, nil
 }

@@ -20,6 +20,10 @@ func (p *params) windows(op graph.Pool2D, x, y graph.Shape) *params {
 }
 
 func (l *lowering) pool(n *graph.Node, op graph.Pool2D) {
+	if op.Body != nil {
+		l.pooled(n, op)
+		return
+	}
 	x, y := n.In[0], n.Out[0]
 	elems := l.counted(y.Shape())
 	p := new(params).ptr(l.at(x)).ptr(l.at(y)).u32(elems).windows(op, x.Shape(), y.Shape())
@@ -28,6 +32,10 @@ func (l *lowering) pool(n *graph.Node, op graph.Pool2D) {
 }
 
 func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
+	if op.Pool.Body != nil {
+		l.pooledGrad(n, op)
+		return
+	}
 	dy, dx := n.In[0], n.Out[0]
 	d, at := l.alike(n.In...)
 	p := new(params)

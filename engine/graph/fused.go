@@ -40,6 +40,10 @@ func BodyOf(op Op) *Body {
 		return op.Body
 	case MatMul:
 		return op.Body
+	case Pool2D:
+		return op.Body
+	case Pool2DGrad:
+		return op.Pool.Body
 	}
 	return nil
 }

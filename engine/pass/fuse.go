@@ -70,6 +70,9 @@ func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
 	if f, err = normalizations(f, can); err != nil {
 		return nil, err
 	}
+	if f, err = pools(f, can); err != nil {
+		return nil, err
+	}
 	if f, err = operands(f, can); err != nil {
 		return nil, err
 	}

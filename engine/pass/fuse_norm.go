@@ -27,9 +27,9 @@ func normalizations(f *graph.Func, can Fusion) (*graph.Func, error) {
 				r.replace(n.Out[1:], stats)
 			}
 			mean, variance := stats[0], stats[1]
-			rstd := b.Emit(graph.Elementwise{Fn: graph.FnRsqrt}, b.AddC(variance, op.Eps))[0]
-			scaled := b.Mul(b.Sub(b.Cast(x, graph.F32), mean), b.Mul(rstd, gamma))
-			r.replace(n.Out[:1], []*graph.Value{b.Cast(b.Add(scaled, beta), x.DType())})
+			scale := b.Mul(b.Emit(graph.Elementwise{Fn: graph.FnRsqrt}, b.AddC(variance, op.Eps))[0], gamma)
+			from := b.Emit(graph.Elementwise{Fn: graph.FnSub, Out: graph.F32}, x, mean)
+			r.replace(n.Out[:1], b.Emit(graph.Elementwise{Fn: graph.FnAdd, Out: x.DType()}, b.Mul(from[0], scale), beta))
 		}
 	}
 	return rebuild(f, instead)

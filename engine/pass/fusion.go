@@ -22,6 +22,8 @@ type Fusion struct {
 	Exponentials bool
 	// Normalizations are those of batches, whose statistics alone have a kernel then.
 	Normalizations bool
+	// Pools are elementwise functions of what maxima of windows are taken of.
+	Pools bool
 	// Registers is the maximum number of inputs and instructions of a fused body, Results
 	// the maximum number of its results.
 	Registers, Results int

@@ -191,6 +191,14 @@ func cannot(can pass.Fusion, n *graph.Node) string {
 		if len(n.In) > 5 && !can.Addends {
 			return "an addend"
 		}
+	case graph.Pool2D:
+		if op.Body != nil && !can.Pools {
+			return "work on what a pool reads"
+		}
+	case graph.BatchStats:
+		if !can.Normalizations {
+			return "statistics alone"
+		}
 	case graph.Fused:
 		if len(op.Reductions) > 0 && !can.LoopReductions {
 			return "sums of a loop"

@@ -136,7 +136,7 @@ func (m *randomModel) step() {
 	s := x.Shape()
 	d := s.Last()
 	y := x
-	switch m.rng.IntN(21) {
+	switch m.rng.IntN(22) {
 	case 0, 1:
 		fns := []graph.Fn{graph.FnTanh, graph.FnGELU, graph.FnSigmoid, graph.FnRelu, graph.FnSiLU, graph.FnSin, graph.FnAbs, graph.FnGELUTanh}
 		y = b.Apply(fns[m.rng.IntN(len(fns))], x)
@@ -194,15 +194,41 @@ func (m *randomModel) step() {
 			y = b.Add(q, y)
 		}
 	case 19:
-		m.names++
-		stat := func(name string) *graph.Value {
-			return b.State(&graph.State{Name: fmt.Sprint(name, m.names), Type: graph.T(graph.F32, d), Role: graph.Buffer})
-		}
-		y = b.BatchNorm(x, m.param(d), m.param(d), stat("mean"), stat("var"), .1, 1e-3)
+		y = m.batchNorm(x)
 	case 20:
 		y = m.parts(x)
+	case 21:
+		y = m.maxima(x)
 	}
 	m.pool = append(m.pool, y)
+}
+
+func (m *randomModel) batchNorm(x *graph.Value) *graph.Value {
+	m.names++
+	d := x.Shape().Last()
+	stat := func(name string) *graph.Value {
+		return m.b.State(&graph.State{Name: fmt.Sprint(name, m.names), Type: graph.T(graph.F32, d), Role: graph.Buffer})
+	}
+	return m.b.BatchNorm(x, m.param(d), m.param(d), stat("mean"), stat("var"), .1, 1e-3)
+}
+
+// maxima computes something of x as images, and adds the maxima of its rows by twos.
+func (m *randomModel) maxima(x *graph.Value) *graph.Value {
+	b, d := m.b, x.Shape().Last()
+	images := b.Reshape(x, modelB*modelT/2, 1, 2, d)
+	y := images
+	if m.rng.IntN(2) == 0 {
+		y = m.batchNorm(y)
+	}
+	if m.rng.IntN(2) == 0 {
+		y = b.LeakyRelu(y, .1)
+	}
+	if m.rng.IntN(2) == 0 { // another scale for each image, as FiLM has
+		scale := b.Slice(b.Reshape(x, modelB*modelT/2, 2, d), 1, 0, 1)
+		y = b.Reshape(b.Mul(b.Reshape(y, modelB*modelT/2, 2, d), scale), images.Shape()...)
+	}
+	most := b.Emit(graph.Pool2D{Kernel: [2]int{1, 2}, Stride: [2]int{1, 2}}, y)[0]
+	return b.Reshape(b.Add(images, most), x.Shape()...)
 }
 
 // parts computes something else of each part of the rows of x, as adapters of several tasks do; it may leave one

@@ -64,6 +64,27 @@ func windows(op graph.Pool2D, x, y graph.Shape, fn func(y int, xs []int)) {
 	})
 }
 
+// pooled pools what the body computes.
+func (m *machine) pooled(op graph.Pool2D, in []tensor, out graph.Type) ([][]float64, error) {
+	x, err := m.body(op.Body, in)
+	if err != nil {
+		return nil, err
+	}
+	s := out.Shape
+	images := graph.Shape{s[0], s[1] * op.Stride[0], s[2] * op.Stride[1], s[3]}
+	return one(pool2d(op, tensor{graph.Type{DType: out.DType, Shape: images}, x[0]}, out)), nil
+}
+
+// pooledGrad is the gradient of what the body computes.
+func (m *machine) pooledGrad(op graph.Pool2DGrad, in []tensor, out graph.Type) ([][]float64, error) {
+	y := in[len(in)-1]
+	x, err := m.body(op.Pool.Body, in[1:len(in)-1])
+	if err != nil {
+		return nil, err
+	}
+	return one(pool2dGrad(op, []tensor{in[0], {out, x[0]}, y}, out)), nil
+}
+
 func pool2d(op graph.Pool2D, x tensor, out graph.Type) []float64 {
 	y := make([]float64, out.Shape.Elems())
 	windows(op, x.Shape, out.Shape, func(i int, xs []int) {

@@ -240,8 +240,14 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.Conv2DGradWeight:
 		return one(conv2dGradWeight(op, in, out[0])), nil
 	case graph.Pool2D:
+		if op.Body != nil {
+			return m.pooled(op, in, out[0])
+		}
 		return one(pool2d(op, in[0], out[0])), nil
 	case graph.Pool2DGrad:
+		if op.Pool.Body != nil {
+			return m.pooledGrad(op, in, out[0])
+		}
 		return one(pool2dGrad(op, in, out[0])), nil
 	case graph.ChannelNorm:
 		return channelNorm(op, in, out), nil

@@ -68,6 +68,9 @@ func TestChoose(t *testing.T) {
 	if _, err := Choose(filepath.Join(dir, "none"), ""); !errors.Is(err, ErrNone) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
+	if _, err := Choose(filepath.Join(at(10), ManifestFile), ""); err == nil || !strings.Contains(err.Error(), "a file: want the folder of a run") {
+		t.Errorf("a file: %v", err)
+	}
 }
 
 // A damaged best one is skipped for the next best and reported; a damaged one that

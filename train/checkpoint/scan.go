@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -60,13 +61,22 @@ func folderOf(dir string) string {
 	return dir
 }
 
+// noFolder says of a path that is a file what it should be.
+func noFolder(err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) && errors.Is(err, syscall.ENOTDIR) {
+		return &fs.PathError{Op: of.Op, Path: of.Path, Err: errors.New("a file: want the folder of a run or a checkpoint")}
+	}
+	return err
+}
+
 // List lists the checkpoints in a run folder or a folder of checkpoints, newest
 // first by number. Unfinished and foreign folders are not among them.
 func List(dir string) ([]Entry, error) {
 	dir = folderOf(dir)
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoints: %w", err)
+		return nil, fmt.Errorf("checkpoints: %w", noFolder(err))
 	}
 	var found []Entry
 	names := map[string]bool{}

@@ -77,7 +77,7 @@ func (r *Report) Err() error {
 func Verify(path string) (*Report, error) {
 	list, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+		return nil, fmt.Errorf("checkpoint: %w", noFolder(err))
 	}
 	r := &Report{Path: path}
 	m, err := ReadManifest(path)

@@ -53,6 +53,7 @@ func (l *lowering) channelNorm(n *graph.Node, op graph.ChannelNorm) {
 	c.work(l.run("channel_norm_"+x.DType().String(), c.blocks(), 256, p.f32(op.Eps).channels(c)))
 }
 
+// channelStats computes the mean and the variance of each statistic of x.
 func (l *lowering) channelStats(x *graph.Value, c channels, mean, variance address) {
 	moments := l.take(2 * c.partial())
 	c.work(l.run("channel_moments_"+x.DType().String(), c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c)))

@@ -7,12 +7,11 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// window makes a loop one over windows that divide images: its elements are those of the result, and the body
-// computes an image as its windows are read. Whether they are maxima or gradients, the bits are those of
-// kernels/pool.cu.
+// window makes a loop run over the windows that divide images: its elements are those of a pool's result, and the body
+// computes those of the images. Maxima and gradients have the bits of kernels/pool.cu.
 type window struct {
 	taps int
-	grad bool // the loop reads dy and y last, and writes the gradient of the image
+	grad bool // the loop reads dy and y last, and writes the gradient of the images
 }
 
 // size is how often the body runs for an element of the loop.

@@ -94,8 +94,8 @@ func (ChannelNorm) InplaceOperands(*Node) []int { return []int{0} }
 func (c ChannelNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // BatchStats computes the statistics of batch normalization alone, those of [ChannelNorm] with
-// Groups 0: the F32 mean and var of each channel of x [B,...,C] over all rows. It makes
-// what a normalization keeps when the rest becomes elementwise operations.
+// Groups 0: the F32 mean and var of each channel of x [B,...,C] over all rows. The fuse pass
+// makes it for devices that normalize in elementwise loops.
 type BatchStats struct{}
 
 // Name is "batch_stats".

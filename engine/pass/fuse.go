@@ -210,7 +210,7 @@ func (z *fuser) dimsWith(c *cluster, nodes ...*graph.Node) (graph.Shape, bool) {
 		return c.dims, true
 	}
 	dims := nodes[len(nodes)-1].Out[0].Shape()
-	return dims, c.base == nil && len(c.reductions) == 0 && canRead(dims, nodes) && canRead(dims, c.nodes)
+	return dims, c.base == nil && canRead(dims, nodes) && canRead(dims, c.nodes)
 }
 
 // canRead reports whether a loop of shape dims can read all operands of the nodes, and computes

@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// pools makes pools compute, as they read images, elementwise work that nobody else needs the
-// result of, so that it never goes to memory. The gradient computes it again.
+// pools lets pools do elementwise work on images as they read them, where nothing else needs its
+// result, which then never goes to memory. The gradient of a pool does it again.
 func pools(f *graph.Func, can Fusion) (*graph.Func, error) {
 	if !can.Pools || !slices.ContainsFunc(f.Nodes, func(n *graph.Node) bool { return pooled(n) != nil }) {
 		return f, nil
@@ -69,8 +69,8 @@ func (z *defUse) onlyPoolsRead(x *graph.Value) bool {
 	})
 }
 
-// images returns the elementwise work that makes the images x, with its operands: one of the
-// images' size, of no more bytes, and others that stretch. The body is nil where there is none.
+// images returns the elementwise work that makes the images x, with its operands: one of their size,
+// of no more bytes, and others that stretch. The body is nil where there is no such work.
 func (z *defUse) images(x *graph.Value, can Fusion) (*graph.Body, []source) {
 	nodes, fine := z.makers(x)
 	if len(nodes) == 0 {
@@ -127,7 +127,8 @@ func (z *defUse) makers(x *graph.Value) (nodes []*graph.Node, fine graph.Shape) 
 	return nodes, fine
 }
 
-// isStored reports whether v goes to memory whatever is fused: the host or other than loops and pools read it.
+// isStored reports whether v goes to memory whatever is fused: the host reads it, or a node that is neither a loop nor a
+// pool.
 func (z *defUse) isStored(v *graph.Value) bool {
 	return z.pinned[v.ID] || slices.ContainsFunc(z.readers.of(v.ID), func(i int) bool {
 		n := z.f.Nodes[i]
@@ -146,7 +147,7 @@ func bodyOf(nodes []*graph.Node, dims graph.Shape) (body *graph.Body, sources []
 	for i, n := range nodes {
 		for _, v := range n.In {
 			s := graph.Storage(v)
-			if k := slices.Index(nodes, s.Node); s.Node != nil && k >= 0 {
+			if k := slices.Index(nodes, s.Node); k >= 0 {
 				args[i] = append(args[i], operand{true, k})
 				continue
 			}

@@ -20,9 +20,9 @@ type Fusion struct {
 	LoopReductions bool
 	// Exponentials are those of logits, which the matmul that computes them also sums up.
 	Exponentials bool
-	// Normalizations are those of batches, whose statistics alone have a kernel then.
+	// Normalizations are those of batches, as statistics and elementwise work.
 	Normalizations bool
-	// Pools are elementwise functions of what maxima of windows are taken of.
+	// Pools are elementwise work on what pools read.
 	Pools bool
 	// Registers is the maximum number of inputs and instructions of a fused body, Results
 	// the maximum number of its results.

@@ -136,6 +136,18 @@ template <class T> DEV void conv(const T *x, const T *w, const Windows &s, u32 m
   multiply<S, true, true, true, T>(acc, tiles, la, lb, k0, k1);
   finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
 }
+// Puts a fragment of 16 pixels from i0 on by 8 channels. A lane has two neighbors of rows g
+// and g+8; of two lanes, one gets four in row g, the other those in row g+8.
+template <int U> DEV void put_fragment(const float (&v)[4], u32 i0, u32 m, u32 n) {
+  const u32 g = (TID & 31) >> 2, t = TID & 3;
+  const bool low = (t & 1) == 0;
+  const u32 row = i0 + g + (low ? 0 : 8), col = (t >> 1) * 4;
+  PLACE_LOAD(U, row, col, row < m && col < n);
+  const float other[2] = {shuffle_xor(low ? v[2] : v[0], 1), shuffle_xor(low ? v[3] : v[1], 1)};
+  const float whole[4] = {low ? v[0] : other[0], low ? v[1] : other[1], low ? other[0] : v[2], low ? other[1] : v[3]};
+  PLACE_BODY(U, whole, row, col, row < m && col < n);
+}
+
 // The same for up to eight channels. A warp has 32 pixels, and its lanes hold both factors:
 // a piece of eight of K from memory is, word by word, what a lane holds of fragments whose K
 // is in another order, the same for both.
@@ -152,14 +164,8 @@ template <class T> DEV void conv_few(const T *x, const T *w, const Windows &s, u
     UNROLL for (int p = 0; p < 4; p++) load_or_zero(a[p], x + offset(s, pixels[p], tap), within(s, pixels[p], tap));
     UNROLL for (int i = 0; i < 2; i++) UNROLL for (int h = 0; h < 4; h += 2) mma<T>(acc[i], {a[2 * i][h], a[2 * i + 1][h], a[2 * i][h + 1], a[2 * i + 1][h + 1]}, b[h], b[h + 1]);
   }
-  // Of a fragment, a lane has two neighbors in rows g and g+8; of two lanes, one gets four in
-  // row g, the other those in row g+8.
-  const bool low = (t & 1) == 0;
-  const u32 col = (t >> 1) * 4, first = i0 + g + (low ? 0 : 8);
-#define FRAGMENT(i)                                                                                       {                                                                                                         const u32 row = first + i * 16;                                                                         PLACE_LOAD(i, row, col, row < m && col < n);                                                            const float(&v)[4] = acc[i];                                                                            const float other[2] = {shuffle_xor(low ? v[2] : v[0], 1), shuffle_xor(low ? v[3] : v[1], 1)};          const float whole[4] = {low ? v[0] : other[0], low ? v[1] : other[1], low ? other[0] : v[2], low ? other[1] : v[3]};     PLACE_BODY(i, whole, row, col, row < m && col < n);                                                   }
-  FRAGMENT(0)
-  FRAGMENT(1)
-#undef FRAGMENT
+  put_fragment<0>(acc[0], i0, m, n);
+  put_fragment<1>(acc[1], i0 + 16, m, n);
 }
 template <int R, class T> DEV void sconv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
   constexpr int S = 16 * R;

@@ -184,6 +184,7 @@ func (p *Planner) changes(s Settings, fits bool) []change {
 			s.CEChunk = chunk
 			return s, true
 		}},
+		{recomputeKey, withRecompute(pass.RecomputeActivation)},
 		{recomputeKey, withRecompute(pass.RecomputeSelective)},
 	}
 	for at, ok := p.halve(s); ok; at, ok = p.halve(at) {

@@ -13,6 +13,16 @@ type source struct {
 	shape        graph.Shape
 }
 
+// sourceAt returns the index in sources of what v sees in a shape, which is appended if it is new.
+func sourceAt(sources *[]source, v *graph.Value, shape graph.Shape) int {
+	s := graph.Storage(v)
+	k := slices.IndexFunc(*sources, func(x source) bool { return x.stored == s && x.shape.Equal(shape) })
+	if k < 0 {
+		k, *sources = len(*sources), append(*sources, source{s, v, shape})
+	}
+	return k
+}
+
 // body returns the program of the loop of c, with its operands. If the base is a matmul,
 // it is register 0 and not among the sources.
 func (z *fuser) body(c *cluster) (*graph.Body, []source) {
@@ -25,14 +35,8 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	var sources []source
 	first := b.Inputs
 	find := func(n *graph.Node, v *graph.Value) int {
-		s := graph.Storage(v)
 		shape, _ := operandShape(c.dims, n, v)
-		k := slices.IndexFunc(sources, func(x source) bool { return x.stored == s && x.shape.Equal(shape) })
-		if k < 0 {
-			k = len(sources)
-			sources = append(sources, source{s, v, shape})
-		}
-		return first + k
+		return first + sourceAt(&sources, v, shape)
 	}
 	for _, n := range c.nodes {
 		for _, v := range n.In {

@@ -13,17 +13,16 @@ func pools(f *graph.Func, can Fusion) (*graph.Func, error) {
 		return f, nil
 	}
 	z := newDefUse(f)
-	instead := make([]func(*rebuilder), len(f.Nodes))
-	for i, n := range f.Nodes {
+	return replaced(f, func(i int, n *graph.Node) func(*rebuilder) {
 		x := pooled(n)
 		if x == nil || !z.onlyPoolsRead(x) {
-			continue
+			return nil
 		}
 		body, sources := z.images(x, can)
 		if body == nil || slices.ContainsFunc(sources, func(s source) bool { return int(z.overwritten[s.stored.ID]) <= i }) {
-			continue
+			return nil
 		}
-		instead[i] = func(r *rebuilder) {
+		return func(r *rebuilder) {
 			in := r.inputs(sources)
 			switch op := n.Op.(type) {
 			case graph.Pool2D:
@@ -34,8 +33,7 @@ func pools(f *graph.Func, can Fusion) (*graph.Func, error) {
 				r.replace(n.Out, r.b.Emit(op, slices.Concat(r.all(n.In[:1]), in, r.all(n.In[2:]))...))
 			}
 		}
-	}
-	return rebuild(f, instead)
+	})
 }
 
 // pooled returns the images that n takes maxima of, or whose gradient it is, where windows divide
@@ -146,8 +144,7 @@ func bodyOf(nodes []*graph.Node, dims graph.Shape) (body *graph.Body, sources []
 	args := make([][]operand, len(nodes))
 	for i, n := range nodes {
 		for _, v := range n.In {
-			s := graph.Storage(v)
-			if k := slices.Index(nodes, s.Node); k >= 0 {
+			if k := slices.Index(nodes, graph.Storage(v).Node); k >= 0 {
 				args[i] = append(args[i], operand{true, k})
 				continue
 			}
@@ -155,11 +152,7 @@ func bodyOf(nodes []*graph.Node, dims graph.Shape) (body *graph.Body, sources []
 			if !fits {
 				return nil, nil, false
 			}
-			k := slices.IndexFunc(sources, func(x source) bool { return x.stored == s && x.shape.Equal(shape) })
-			if k < 0 {
-				k, sources = len(sources), append(sources, source{s, v, shape})
-			}
-			args[i] = append(args[i], operand{false, k})
+			args[i] = append(args[i], operand{false, sourceAt(&sources, v, shape)})
 		}
 	}
 	body = &graph.Body{Inputs: len(sources), Results: []int{len(sources) + len(nodes) - 1}}

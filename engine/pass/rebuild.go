@@ -42,6 +42,20 @@ func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
 	return g, err
 }
 
+// replaced rebuilds f with what stands for some of its nodes: a function for each, nil where the node stays. It returns
+// f itself where all stay.
+func replaced(f *graph.Func, by func(i int, n *graph.Node) func(r *rebuilder)) (*graph.Func, error) {
+	instead, some := make([]func(r *rebuilder), len(f.Nodes)), false
+	for i, n := range f.Nodes {
+		instead[i] = by(i, n)
+		some = some || instead[i] != nil
+	}
+	if !some {
+		return f, nil
+	}
+	return rebuild(f, instead)
+}
+
 // leaveOut stands for a node that is dropped.
 func leaveOut(*rebuilder) {}
 

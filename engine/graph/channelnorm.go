@@ -26,6 +26,14 @@ func (c ChannelNorm) Name() string {
 	return "group_norm"
 }
 
+// rowsOfChannels refuses an x that is not [B,...,C] of real numbers.
+func rowsOfChannels(x Type) error {
+	if len(x.Shape) < 2 {
+		return fmt.Errorf("wants x [B,...,C], got %v", x)
+	}
+	return reals(x)
+}
+
 // stats is the type of the statistics of x.
 func (c ChannelNorm) stats(x Type) Type {
 	if c.Groups == 0 {
@@ -43,10 +51,7 @@ func (c ChannelNorm) Infer(in []Type) ([]Type, error) {
 	if err := want(in, n); err != nil {
 		return nil, err
 	}
-	if len(in[0].Shape) < 2 {
-		return nil, fmt.Errorf("wants x [B,...,C], got %v", in[0])
-	}
-	if err := reals(in[0]); err != nil {
+	if err := rowsOfChannels(in[0]); err != nil {
 		return nil, err
 	}
 	d := in[0].Shape.Last()
@@ -106,10 +111,7 @@ func (BatchStats) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
 	}
-	if len(in[0].Shape) < 2 {
-		return nil, fmt.Errorf("wants x [B,...,C], got %v", in[0])
-	}
-	if err := reals(in[0]); err != nil {
+	if err := rowsOfChannels(in[0]); err != nil {
 		return nil, err
 	}
 	stats := ChannelNorm{}.stats(in[0])

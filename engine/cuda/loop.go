@@ -158,10 +158,7 @@ func (k *loop) work(x *launch) {
 		if o.counter {
 			continue
 		}
-		width, axes, n := k.width, 0, max(1, len(o.taps))
-		if o.stride[last] == 0 {
-			width = 1 // the same value for all neighbors
-		}
+		width, axes, n := k.neighbors(*o), 0, max(1, len(o.taps))
 		elems := 1
 		for d, s := range o.stride {
 			if s != 0 {
@@ -278,11 +275,12 @@ func (k *loop) text(target int) (string, listing, error) {
 	chunk := e.chunk()
 	e.put("setp.ge.u32 %%outside, %s, %d", chunk, int(k.dims.Elems())/k.width)
 	e.put("@%%outside bra $done")
-	elements := k.elements
 	if k.window != nil {
-		elements = k.windows
+		err = k.windows(e, chunk)
+	} else {
+		_, err = k.elements(e, chunk)
 	}
-	if _, err := elements(e, chunk); err != nil {
+	if err != nil {
 		return "", nil, err
 	}
 	text, says := e.kernel(len(k.in)+len(k.out), loopThreads)
@@ -323,7 +321,7 @@ func (k *loop) elements(e *emitter, chunk string) ([][]string, error) {
 	return values, nil
 }
 
-// neighbors is how many elements of an operand a thread loads for its own.
+// neighbors is how many elements of an operand a thread reads or writes for its own.
 func (k *loop) neighbors(o strided) int {
 	if o.stride[len(k.dims)-1] == 0 {
 		return 1 // the same value for all neighbors

@@ -81,7 +81,7 @@ func (l *lowering) pooledGrad(n *graph.Node, op graph.Pool2DGrad) {
 }
 
 // windows emits what becomes of the windows of a chunk.
-func (k *loop) windows(e *emitter, chunk string) ([][]string, error) {
+func (k *loop) windows(e *emitter, chunk string) error {
 	k.coordinates(e, chunk)
 	n := k.body.Inputs // of the loop's operands, dy and y follow
 	says := func(i int) {
@@ -97,7 +97,6 @@ func (k *loop) windows(e *emitter, chunk string) ([][]string, error) {
 		}
 	}
 	load := func(i int, at string, tap int) ([]string, error) {
-		says(i)
 		o := k.in[i]
 		return e.load(o.dtype, fmt.Sprintf("%s+%d", at, int64(tap)*o.dtype.Size()), k.neighbors(o))
 	}
@@ -110,7 +109,7 @@ func (k *loop) windows(e *emitter, chunk string) ([][]string, error) {
 			continue
 		}
 		if loaded[i], err = load(i, at[i], 0); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	to := k.out[0]
@@ -126,36 +125,37 @@ func (k *loop) windows(e *emitter, chunk string) ([][]string, error) {
 		values := slices.Clone(loaded[:n])
 		for i := range values {
 			if taps := k.in[i].taps; taps != nil {
+				says(i)
 				if values[i], err = load(i, at[i], taps[tap]); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
 		if values, err = k.run(e, chunk, values); err != nil {
-			return nil, err
+			return err
 		}
 		x := values[k.body.Results[0]]
 		switch {
 		case k.window.grad:
 			e.writes(0, k.body.Results[0], to.dtype)
 			if err := e.store("", to.dtype, fmt.Sprintf("%s+%d", into, int64(to.taps[tap])*to.dtype.Size()), e.takes(x, loaded[n+1], most)); err != nil {
-				return nil, err
+				return err
 			}
 		case tap == 0:
 			most = x
 		default:
 			for j := range most {
 				if most[j], err = e.call("max", x[j], most[j]); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
 	}
 	if k.window.grad {
-		return nil, nil
+		return nil
 	}
 	e.writes(0, k.body.Results[0], to.dtype)
-	return nil, e.store("", to.dtype, into, most)
+	return e.store("", to.dtype, into, most)
 }
 
 // takes emits the gradients of elements x of windows with maxima y: the first that is not less takes what is left.

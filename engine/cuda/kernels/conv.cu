@@ -148,7 +148,7 @@ template <int U> DEV void put_fragment(const float (&v)[4], u32 i0, u32 m, u32 n
   PLACE_BODY(U, whole, row, col, row < m && col < n);
 }
 
-// The same for up to eight channels. A warp has 32 pixels, and its lanes hold both factors:
+// conv for up to eight channels. A warp has 32 pixels, and its lanes hold both factors:
 // a piece of eight of K from memory is, word by word, what a lane holds of fragments whose K
 // is in another order, the same for both.
 template <class T> DEV void conv_few(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -91,8 +92,8 @@ func (c cgroup) cpuQuota() float64 {
 
 // memory returns the tightest memory limit and what is charged against it, in bytes; 0
 // means none. File pages that the kernel drops under pressure (inactive_file) do not
-// count as used.
-func (c cgroup) memory() (limit, used int64) {
+// count as used. alone says that all of it is this process's.
+func (c cgroup) memory() (limit, used int64, alone bool) {
 	for _, g := range c.memoryFiles() {
 		n, ok := readInt(g.limit)
 		if !ok || n <= 0 || n >= noLimit || limit > 0 && n >= limit {
@@ -103,8 +104,19 @@ func (c cgroup) memory() (limit, used int64) {
 		if text, err := os.ReadFile(g.stat); err == nil {
 			used = max(used-field(text, "inactive_file "), 0)
 		}
+		alone = onlyMember(filepath.Dir(g.limit))
 	}
-	return limit, used
+	return limit, used, alone
+}
+
+// onlyMember reports whether this process is the only one in a group and in those below it.
+func onlyMember(dir string) bool {
+	members, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil || strings.TrimSpace(string(members)) != strconv.Itoa(os.Getpid()) {
+		return false
+	}
+	entries, err := os.ReadDir(dir)
+	return err == nil && !slices.ContainsFunc(entries, os.DirEntry.IsDir)
 }
 
 // noLimit: version 1 expresses "no limit" as the largest number of whole pages.

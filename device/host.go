@@ -67,6 +67,7 @@ type Memory struct {
 	Available int64 `json:"available_bytes"` // of the machine, without swapping (the kernel's estimate)
 	Limit     int64 `json:"limit_bytes"`     // of the tightest cgroup that this process is in
 	Used      int64 `json:"used_bytes"`      // charged to that cgroup, without what the kernel can drop at once
+	Own       int64 `json:"own_bytes"`       // of this process alone, neither in Available nor in what is left of Limit
 }
 
 // Usable returns the most that this process can ever have: Total or the cgroup's limit.
@@ -77,16 +78,16 @@ func (m Memory) Usable() int64 {
 	return m.Total
 }
 
-// Free returns what this process can still take now.
+// Free returns what this process can have now: what it has, and what it can still take.
 func (m Memory) Free() int64 {
-	if m.Limit == 0 {
-		return m.Available
+	if m.Available == 0 && m.Limit == 0 {
+		return 0
 	}
-	left := max(m.Limit-m.Used, 0)
-	if m.Available == 0 {
-		return left
+	left := m.Available
+	if rest := m.Limit - m.Used; m.Limit > 0 && (left == 0 || rest < left) {
+		left = max(rest, 0)
 	}
-	return min(left, m.Available)
+	return min(left+m.Own, m.Usable())
 }
 
 func detectMemory(root string, limits cgroup) Memory {
@@ -98,9 +99,16 @@ func detectMemory(root string, limits cgroup) Memory {
 	} else {
 		m.Total, m.Available = systemMemory(), availableMemory()
 	}
-	m.Limit, m.Used = limits.memory()
+	if text, err := os.ReadFile(filepath.Join(root, "proc/self/status")); err == nil {
+		m.Own = kilobytes(text, "RssAnon:")
+	}
+	var alone bool
+	m.Limit, m.Used, alone = limits.memory()
 	if m.Total > 0 && m.Limit >= m.Total {
-		m.Limit, m.Used = 0, 0
+		m.Limit, m.Used, alone = 0, 0, false
+	}
+	if alone { // page tables and other memory of the kernel too
+		m.Own = max(m.Own, m.Used)
 	}
 	return m
 }

@@ -65,6 +65,38 @@ func TestMemoryLimits(t *testing.T) {
 			limit: 2 << 30, used: 1000, usable: 2 << 30, free: 2<<30 - 1000, quota: 0.5,
 		},
 		{
+			name: "what the process has is part of what it can have",
+			files: map[string]string{
+				"proc/meminfo":             meminfo,
+				"proc/self/cgroup":         "0::/\n",
+				"proc/self/status":         "RssAnon:\t   10000 kB\nRssFile:\t   30000 kB\n",
+				"sys/fs/cgroup/memory.max": "2147483648\n", "sys/fs/cgroup/memory.current": "20480000\n",
+			},
+			limit: 2 << 30, used: 20_480_000, usable: 2 << 30, free: 2<<30 - 20_480_000 + 10_240_000,
+		},
+		{
+			name: "alone in its group",
+			files: map[string]string{
+				"proc/meminfo":               meminfo,
+				"proc/self/cgroup":           "0::/a\n",
+				"proc/self/status":           "RssAnon:\t   10000 kB\n",
+				"sys/fs/cgroup/a/memory.max": "2147483648\n", "sys/fs/cgroup/a/memory.current": "20480000\n", "sys/fs/cgroup/a/memory.stat": "inactive_file 480000\n",
+				"sys/fs/cgroup/a/cgroup.procs": strconv.Itoa(os.Getpid()) + "\n",
+			},
+			limit: 2 << 30, used: 20_000_000, usable: 2 << 30, free: 2 << 30,
+		},
+		{
+			name: "another process below",
+			files: map[string]string{
+				"proc/meminfo":               meminfo,
+				"proc/self/cgroup":           "0::/a\n",
+				"proc/self/status":           "RssAnon:\t   10000 kB\n",
+				"sys/fs/cgroup/a/memory.max": "2147483648\n", "sys/fs/cgroup/a/memory.current": "20480000\n",
+				"sys/fs/cgroup/a/cgroup.procs": strconv.Itoa(os.Getpid()) + "\n", "sys/fs/cgroup/a/b/cgroup.procs": "1\n",
+			},
+			limit: 2 << 30, used: 20_480_000, usable: 2 << 30, free: 2<<30 - 20_480_000 + 10_240_000,
+		},
+		{
 			name: "version 1",
 			files: map[string]string{
 				"proc/meminfo":     meminfo,

@@ -87,7 +87,7 @@ func newSampler(root string) *Sampler {
 		load:    open(filepath.Join(root, "proc/loadavg")),
 	}
 	limits := findCgroup(root)
-	s.limit, _ = limits.memory()
+	s.limit, _, _ = limits.memory()
 	for _, g := range limits.memoryFiles() {
 		if n, ok := readInt(g.limit); ok && s.limit > 0 && n == s.limit {
 			s.cgroup = open(g.usage)

@@ -48,6 +48,9 @@ func (a *app) announce(r session.Planned) {
 
 // expect prints what is expected of the run, before the first update.
 func (a *app) expect(e session.Begins) {
+	if run := e.Report.Run; run.Heap > 0 && e.Report.Target.Card == nil {
+		a.printf("memory planned with data: %v\n", size.Bytes(e.Report.Total))
+	}
 	a.printf("expected time: %s\n", expected(e.Expected))
 	if e.Whole.Runs > 1 {
 		of := fmt.Sprintf("all %d phases", e.Of)

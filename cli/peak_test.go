@@ -147,6 +147,58 @@ func TestPeakOfResumeWithinPlan(t *testing.T) {
 	peakWithinPlan(t, work, "train", "--out", "run", "--resume", "--training.max_steps", "2")
 }
 
+// TestDataIsPlanned: a program that fits, but not with its data, is refused once the data is open, or computed
+// with settings that fit if these were left to the planner.
+func TestDataIsPlanned(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	text := filepath.Join(work, "a.txt")
+	if err := os.WriteFile(text, []byte(lines()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	train := func(out string, code int, settings ...string) string {
+		t.Helper()
+		v := launch(t, work, "snug", slices.Concat([]string{"train", "quickstart", "--out", out, "--data.source", text}, strings.Fields(`--data.format text --data.documents line
+			--data.split_by document --data.held_out_fraction 0.2 --data.tokenizer.vocab_size 300 --model.vocab_size 300 --model.d_model 64 --model.n_heads 2 --model.n_layers 8
+			--model.d_ff 256 --model.max_seq_len 64 --data.seq_len 64 --training.batch_size 32 --training.max_steps 1 --training.warmup_steps 0 --training.sample.tokens 0`), settings)...)
+		if got := v.wait(); got != code {
+			t.Fatalf("%s: exit code %d, want %d\n%s", settings, got, code, v.output())
+		}
+		return v.output()
+	}
+	train("whole", exitDone)
+	p := planOf(t, filepath.Join(work, "whole", monitor.InfoFile))
+	of := map[string]int64{}
+	for _, c := range p.Components {
+		of[c.Name] = c.Bytes
+	}
+	heap := of["data in the heap"]
+	if heap == 0 {
+		t.Fatalf("the plan of a run has nothing in the heap: %+v", p.Components)
+	}
+	budget := []string{"--hardware.memory_budget", strconv.FormatInt(p.Total-of["mapped data"]-heap/2, 10)}
+	if said := train("refused", exitNoFit, append(budget, "--training.gradient_checkpointing", "none")...); !strings.Contains(said, "of it for its data") || !strings.Contains(said, "smallest change that fits") {
+		t.Errorf("the refusal does not speak of data and changes:\n%s", said)
+	}
+	if said := train("refused", exitDone, append(budget, "--training.gradient_checkpointing", "auto")...); !strings.Contains(said, " does not fit with the data: ") {
+		t.Errorf("nothing about other settings:\n%s", said)
+	}
+}
+
+// planOf reads the plan of a run.
+func planOf(t *testing.T, file string) monitor.Plan {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info monitor.Info
+	if err := json.Unmarshal(text, &info); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return info.Plan
+}
+
 // peakWithinPlan trains in work/run and returns the largest plan found there.
 func peakWithinPlan(t *testing.T, work string, args ...string) (planned int64) {
 	t.Helper()
@@ -165,15 +217,7 @@ func peakWithinPlan(t *testing.T, work string, args ...string) (planned int64) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var info monitor.Info
-			if err := json.Unmarshal(text, &info); err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			planned = max(planned, info.Plan.Total)
+			planned = max(planned, planOf(t, file).Total)
 		}
 	}
 	peak := kib << 10

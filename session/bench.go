@@ -280,8 +280,20 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, CloseData(data)) }()
-	debug.FreeOSMemory() // memory of the previous configuration must not count for this one
+	// As in a run. Memory of planning and of the previous configuration must not count for this one.
+	b.planner = b.Planner(b.target)
+	debug.FreeOSMemory()
 	resetPeakRSS()
+	defer runHeap()()
+	b.heap = heapInUse()
+	whole, err := b.withData(p, b.target, at.Settings, data)
+	b.heap = 0 // no part of the plans that choose what to measure
+	if err != nil {
+		return nil, err
+	}
+	if !whole.Fits {
+		return nil, &plan.DoesNotFit{Report: whole}
+	}
 	_, free, err := backend.CardOf(b.Backend)
 	if err != nil {
 		return nil, err
@@ -293,7 +305,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	row = &Measured{
-		Settings: at.Settings, Workers: at.workers, Prefetch: at.prefetch, Unit: b.Model.Unit, Arena: p.Layout.Bytes, Total: report.Total,
+		Settings: at.Settings, Workers: at.workers, Prefetch: at.prefetch, Unit: b.Model.Unit, Arena: p.Layout.Bytes, Total: whole.Total,
 		Planned: report.Time.Update, Updates: b.how.Updates, Load: (load + time.Since(began)).Seconds(),
 	}
 	if _, left, err := backend.CardOf(b.Backend); err != nil {

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 )
@@ -29,7 +31,18 @@ func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 	if err := folder(env.Cache); err != nil {
 		return nil, fmt.Errorf("data.cache_dir: %w", err)
 	}
+	defer boundHeap(s.Host.Memory.Free())()
 	return s.System.Open(ctx, s.Config, s.Model, env)
+}
+
+// boundHeap makes garbage collections more frequent before the heap exceeds the given memory, less the rest of
+// the process. The returned function ends that.
+func boundHeap(memory int64) (undo func()) {
+	if memory == 0 || os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	was := debug.SetMemoryLimit(max(memory-plan.GoRuntime, 0))
+	return func() { debug.SetMemoryLimit(was) }
 }
 
 // folder rejects a path at which there can be no folder, before time is spent on what it would hold.

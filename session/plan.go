@@ -165,7 +165,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 		Compile: func(c plan.Settings, rival func(string) *pass.Rival) (*engine.Program, error) {
 			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, rival, cache)
 		},
-		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
+		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c) },
 		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", FullGradients: s.diloco(), Clips: s.Config.Training.MaxGradNorm > 0, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
 	}
 }
@@ -198,9 +198,9 @@ func (s *Setup) checkOffload(t plan.Target) error {
 	return usage("training.offload: %s: %w; want none or activations", key, engine.Rule(s.Config.Training.Optimizer).Offloadable())
 }
 
-// facts returns what a plan must know about a run; data is the size of mapped files.
-func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data int64) (plan.Run, error) {
-	r := plan.Run{Settings: c, Ranks: s.World}
+// facts returns what a plan must know about a run.
+func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings) (plan.Run, error) {
+	r := plan.Run{Settings: c, Ranks: s.World, Heap: s.heap}
 	if s.Model.Unit == "tokens" {
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
@@ -224,8 +224,20 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 		return r, err
 	}
 	r.Workspace, err = s.Backend.Workspace(p)
-	r.Staging, r.Data = train.StagingBytes(p), data
+	r.Staging = train.StagingBytes(p)
 	return r, err
+}
+
+// withData plans a program with its data, which is open; s.heap has been measured.
+func (s *Setup) withData(p *engine.Program, t plan.Target, c plan.Settings, data *system.Run) (*plan.Report, error) {
+	facts, err := s.facts(p, t, c)
+	if err != nil {
+		return nil, err
+	}
+	if t.Card == nil {
+		facts.Data = data.DataBytes
+	}
+	return plan.New(p, t, facts), nil
 }
 
 // Fit plans the configured settings for a target, and decides those that were left to the planner.

@@ -129,15 +129,10 @@ func (r *run) train() (err error) {
 	// current heap, so that the run adds little garbage to it.
 	debug.FreeOSMemory()
 	resetPeakRSS()
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(heapGrowth))
-	}
-	facts, err := r.facts(r.program, target, r.report.Run.Settings, r.data.DataBytes)
-	if err != nil {
+	defer runHeap()()
+	if err := r.planWithData(target); err != nil {
 		return err
 	}
-	facts.Heap = heapInUse()
-	r.report = plan.New(r.program, target, facts)
 	r.EpochUnits = r.data.Rows * r.Model.UnitsPerRow
 	r.whole(&r.report.Time)
 	if err := r.computeAs(from); err != nil {
@@ -160,9 +155,46 @@ func (r *run) train() (err error) {
 	return r.loop(from)
 }
 
+// planWithData plans again with what the data takes in memory. If that does not fit, settings that were left to
+// the planner are decided again, unless other processes compute by the same ones.
+func (r *run) planWithData(t plan.Target) (err error) {
+	was := r.report.Run.Settings
+	r.heap = heapInUse()
+	if r.report, err = r.withData(r.program, t, was, r.data); err != nil || r.report.Fits {
+		return err
+	}
+	switch {
+	case t.Card == nil && t.Memory > 0 && t.Memory-r.heap < planningRoom:
+		return fmt.Errorf("%w; `snug plan` shows what changes of the settings save", &plan.DoesNotFit{Report: r.report})
+	case r.Group != nil:
+		_, err := r.Planner(t).Check(was)
+		return err
+	}
+	if r.report, r.program, err = r.Fit(t, r.Precision); err != nil {
+		return err
+	}
+	now := r.report.Run.Settings
+	r.infof("%v does not fit with the data: %v instead", was, now)
+	r.report, err = r.withData(r.program, t, now, r.data)
+	return err
+}
+
+// planningRoom is the memory without which changes that would make a plan fit are not looked for. Where those of
+// the quickstarts are, the process grows by up to 100 MiB.
+const planningRoom = 256 << 20
+
 // heapGrowth is the percentage by which the heap of a run may grow before it is collected. A run allocates
 // little once it is loaded.
 const heapGrowth = 50
+
+// runHeap sets it, unless GOGC is set. The returned function ends that.
+func runHeap() (undo func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	was := debug.SetGCPercent(heapGrowth)
+	return func() { debug.SetGCPercent(was) }
+}
 
 // makeDir creates a run directory if nothing of that name exists. undo removes the folders it created, as
 // long as they are empty: a folder with only data must not look like a run.

@@ -108,6 +108,7 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 		{Name: "gradient exchange", Bytes: r.Run.Exchange},
 		{Name: "MPI", Bytes: r.mpi(), Estimate: true, Note: "stated allowance"},
 		{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"},
+		{Name: dataInHeap, Bytes: r.Run.heap(), Note: forGarbage},
 		{Name: "driver of the card", Bytes: driverHost, Estimate: true, Note: "stated allowance"},
 	} {
 		if c.Bytes > 0 {

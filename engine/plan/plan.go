@@ -33,9 +33,9 @@ type Run struct {
 	// Workspace is the memory that kernels need outside the arena, in bytes; on the CPU,
 	// [engine.Program.Workspace].
 	Workspace int64 `json:"workspace_bytes,omitempty"`
-	// Staging is the memory in which a save keeps states that changed before they were written, Data the
-	// window of mapped training data, and Heap the garbage-collected heap once the data is open. They are
-	// bytes of main memory, part of a plan for the CPU.
+	// Staging is the memory in which a save keeps states that changed before they were written, Data the size of
+	// mapped files, whose pages the system drops when it needs room, and Heap the garbage-collected heap once the
+	// data is open. They are bytes of main memory, part of a plan for the CPU.
 	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
 	Data    int64 `json:"mapped_data_bytes,omitempty"`
 	Heap    int64 `json:"heap_bytes,omitempty"`
@@ -48,6 +48,15 @@ type Run struct {
 	// MPI says that an MPI library, which needs memory of its own, exchanges the gradients.
 	MPI bool `json:"mpi,omitempty"`
 }
+
+// dataInHeap names the component of [Run.Heap], and forGarbage says why it is larger.
+const (
+	dataInHeap = "data in the heap"
+	forGarbage = "as much again for the garbage collector"
+)
+
+// heap returns the memory that the heap takes between collections.
+func (r Run) heap() int64 { return 2 * r.Heap }
 
 // microBatches returns how many micro-batches of an update one process computes.
 func (r Run) microBatches() int {
@@ -137,7 +146,7 @@ func New(p *engine.Program, t Target, r Run) *Report {
 }
 
 // onDevice reports whether what is on the target itself fits.
-func (r *Report) onDevice() bool { return r.Capacity == 0 || r.Total <= r.Capacity }
+func (r *Report) onDevice() bool { return r.Capacity == 0 || r.Total-r.Run.Data <= r.Capacity }
 
 // room returns what the capacity leaves for the arena.
 func (r *Report) room() int64 { return r.Capacity - (r.Total - r.Arena) }
@@ -245,5 +254,5 @@ func (r *Report) outside() {
 	r.add(Component{Name: "gradient exchange", Bytes: r.Run.Exchange, Note: "shards of the other ranks"})
 	r.add(Component{Name: "MPI", Bytes: r.mpi(), Estimate: true, Note: "stated allowance"})
 	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
-	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
+	r.add(Component{Name: dataInHeap, Bytes: r.Run.heap(), Note: forGarbage})
 }

@@ -40,7 +40,7 @@ func (e *DoesNotFit) Error() string {
 	if h := r.Host; r.onDevice() && h != nil {
 		fmt.Fprintf(&s, "does not fit: needs %s of main memory for what training.offload keeps there, and %s (%s short)", size.Bytes(h.Total), h.has, size.Bytes(h.short()))
 	} else {
-		fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
+		fmt.Fprintf(&s, "does not fit: needs %s%s, %s (%s short)", size.Bytes(r.Total), r.ofData(), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
 	}
 	switch {
 	case e.Smallest == nil && r.onDevice() && r.Host != nil:
@@ -58,7 +58,7 @@ func (e *DoesNotFit) Error() string {
 	case len(e.Ladder) > 0:
 		last := e.best()
 		fmt.Fprintf(&s, "; the smallest memory these settings can be brought down to is %s", size.Bytes(last.Total))
-		if n := max(1, r.Parameters); e.Static > r.room() {
+		if n := max(1, r.Parameters); e.Static > r.room() && r.room() > 0 {
 			fmt.Fprintf(&s, ": weights, gradients and moments alone take %s, %.1f bytes for each of %s parameters, and %s has room for %s at most",
 				size.Bytes(e.Static), float64(e.Static)/float64(n), size.Thousands(r.Parameters), r.Target.Name, size.Thousands(int64(max(0, float64(r.room())/float64(e.Static)*float64(n)))))
 		}
@@ -70,6 +70,14 @@ func (e *DoesNotFit) Error() string {
 		}
 	}
 	return s.String()
+}
+
+// ofData says how much of what the plan needs on the CPU is for data, if it is open.
+func (r *Report) ofData() string {
+	if r.Run.Heap == 0 || r.Target.Card != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%s of it for its data)", size.Bytes(r.Run.heap()))
 }
 
 // others returns the changes of the model that fit, except the smallest change.

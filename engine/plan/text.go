@@ -57,7 +57,11 @@ func (r *Report) memory(s *strings.Builder) {
 		}
 		rows = append(rows, []string{"  " + c.Name, size.Bytes(c.Bytes).String(), note})
 	}
-	rows = append(rows, []string{"needs", size.Bytes(r.Total).String(), r.verdict()})
+	needs := "needs"
+	if r.Target.Card == nil && r.Run.Heap == 0 {
+		needs = "needs before data"
+	}
+	rows = append(rows, []string{needs, size.Bytes(r.Total).String(), r.verdict()})
 	indented(s, rows, 1)
 }
 

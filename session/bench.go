@@ -104,6 +104,7 @@ type Bench struct {
 	planner *plan.Planner
 	dir     string
 	done    map[point]*Measured
+	base    int64 // heap in use before anything was measured
 	// current holds the configured settings after the planner has decided the open ones; it is zero if they
 	// do not fit.
 	current plan.Settings
@@ -147,7 +148,7 @@ func (s *Setup) LacksData() string {
 
 // Bench prepares to measure configurations of a setup. Cancelling ctx stops any measurement.
 func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
-	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}}
+	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}, base: heapInUse()}
 	if o.Synthetic {
 		b.Why = "asked for"
 	}
@@ -285,7 +286,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 	debug.FreeOSMemory()
 	resetPeakRSS()
 	defer runHeap()()
-	b.heap = heapInUse()
+	b.heap = max(heapInUse()-b.base, 0)
 	whole, err := b.withData(p, b.target, at.Settings, data)
 	b.heap = 0 // no part of the plans that choose what to measure
 	if err != nil {

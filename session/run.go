@@ -159,7 +159,7 @@ func (r *run) train() (err error) {
 // the planner are decided again, unless other processes compute by the same ones.
 func (r *run) planWithData(t plan.Target) (err error) {
 	was := r.report.Run.Settings
-	r.heap = heapInUse()
+	r.heap = max(heapInUse()-r.base, 0)
 	if r.report, err = r.withData(r.program, t, was, r.data); err != nil || r.report.Fits {
 		return err
 	}
@@ -179,15 +179,15 @@ func (r *run) planWithData(t plan.Target) (err error) {
 	return err
 }
 
-// planningRoom is the memory without which changes that would make a plan fit are not looked for. Where those of
-// the quickstarts are, the process grows by up to 100 MiB.
+// planningRoom is the least memory besides the data that the search for changes that would fit is given: for a
+// quickstart, the process grows by up to 100 MiB meanwhile.
 const planningRoom = 256 << 20
 
 // heapGrowth is the percentage by which the heap of a run may grow before it is collected. A run allocates
 // little once it is loaded.
 const heapGrowth = 50
 
-// runHeap sets it, unless GOGC is set. The returned function ends that.
+// runHeap makes the heap grow as in a run, unless GOGC is set. The returned function ends that.
 func runHeap() (undo func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

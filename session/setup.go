@@ -49,7 +49,7 @@ type Setup struct {
 	// EpochUnits is the number of tokens (examples) of training data that plans take for an epoch; 0 means as
 	// many as the prepared data has.
 	EpochUnits int64
-	// heap is the garbage-collected heap in use with the data open; 0 before it is.
+	// heap is what the data has added to the garbage-collected heap; 0 before it is open.
 	heap int64
 
 	// ofPhase says that this is one phase of a run in phases.

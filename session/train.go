@@ -50,7 +50,7 @@ type Result struct {
 // Train trains one run, or all phases of a system that trains in phases, one after another. When ctx ends, it
 // saves the state and returns [train.ErrStopped] with the result.
 func Train(ctx context.Context, o Options) (result *Result, err error) {
-	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}}
+	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}, base: heapInUse()}
 	defer func() { err = errors.Join(err, t.carrier.leave(err)) }()
 	if err := t.ofRun(); err != nil {
 		return nil, err
@@ -93,6 +93,7 @@ type training struct {
 	*stream
 	ctx     context.Context
 	carrier *carrier
+	base    int64 // heap in use before the training began
 	warned  []Event
 	// phasesLater lists the phases after the current one, if that is the first.
 	phasesLater []system.Phase

@@ -34,8 +34,8 @@ type Run struct {
 	// [engine.Program.Workspace].
 	Workspace int64 `json:"workspace_bytes,omitempty"`
 	// Staging is the memory in which a save keeps states that changed before they were written, Data the size of
-	// mapped files, whose pages the system drops when it needs room, and Heap the garbage-collected heap once the
-	// data is open. They are bytes of main memory, part of a plan for the CPU.
+	// mapped files, whose pages the system drops when it needs room, and Heap what open data adds to the
+	// garbage-collected heap. They are bytes of main memory, part of a plan for the CPU.
 	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
 	Data    int64 `json:"mapped_data_bytes,omitempty"`
 	Heap    int64 `json:"heap_bytes,omitempty"`
@@ -146,7 +146,10 @@ func New(p *engine.Program, t Target, r Run) *Report {
 }
 
 // onDevice reports whether what is on the target itself fits.
-func (r *Report) onDevice() bool { return r.Capacity == 0 || r.Total-r.Run.Data <= r.Capacity }
+func (r *Report) onDevice() bool { return r.Capacity == 0 || r.required() <= r.Capacity }
+
+// required returns what must be in memory at once: all but mapped files.
+func (r *Report) required() int64 { return r.Total - r.Run.Data }
 
 // room returns what the capacity leaves for the arena.
 func (r *Report) room() int64 { return r.Capacity - (r.Total - r.Arena) }

@@ -40,7 +40,7 @@ func (e *DoesNotFit) Error() string {
 	if h := r.Host; r.onDevice() && h != nil {
 		fmt.Fprintf(&s, "does not fit: needs %s of main memory for what training.offload keeps there, and %s (%s short)", size.Bytes(h.Total), h.has, size.Bytes(h.short()))
 	} else {
-		fmt.Fprintf(&s, "does not fit: needs %s%s, %s (%s short)", size.Bytes(r.Total), r.ofData(), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
+		fmt.Fprintf(&s, "does not fit: needs %s%s, %s (%s short)", size.Bytes(r.required()), r.ofData(), r.Target.capacityText(), size.Bytes(r.required()-r.Capacity))
 	}
 	switch {
 	case e.Smallest == nil && r.onDevice() && r.Host != nil:

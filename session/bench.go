@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -148,6 +149,7 @@ func (s *Setup) LacksData() string {
 
 // Bench prepares to measure configurations of a setup. Cancelling ctx stops any measurement.
 func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
+	runtime.GC()
 	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}, base: heapInUse()}
 	if o.Synthetic {
 		b.Why = "asked for"

@@ -129,9 +129,9 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	return r.store.Run().Replace(SummaryFile, append(raw, '\n'))
 }
 
-// heapInUse returns the size of the heap after a garbage collection.
+// heapInUse returns the size of the garbage-collected heap in use, which includes garbage since the last
+// collection.
 func heapInUse() int64 {
-	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -50,6 +51,7 @@ type Result struct {
 // Train trains one run, or all phases of a system that trains in phases, one after another. When ctx ends, it
 // saves the state and returns [train.ErrStopped] with the result.
 func Train(ctx context.Context, o Options) (result *Result, err error) {
+	runtime.GC()
 	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}, base: heapInUse()}
 	defer func() { err = errors.Join(err, t.carrier.leave(err)) }()
 	if err := t.ofRun(); err != nil {

@@ -76,9 +76,13 @@ func TestRunsWithOffloadedActivations(t *testing.T) {
 			r, dir := everySystem(t)[name], t.TempDir()
 			whole, stopped := filepath.Join(dir, "whole"), filepath.Join(dir, "stopped")
 			trainOn(t, r, whole, device, "--training.gradient_checkpointing", "none")
-			budget := int64(0)
-			if device == "cuda" { // the reference device's memory is the process's, where data has its part
-				budget = shortOf(t, "--config", r.config, "--hardware.device", device)
+			chosen := []string{"--config", r.config, "--hardware.device", device}
+			budget := shortOf(t, chosen...)
+			if p := reportOf(t, append(chosen, away(budget)...)...); !p.Fits {
+				t.Errorf("needs %d of %d bytes", p.Total, budget)
+			}
+			if device == "reference" { // its memory is the process's, where the data needs more
+				budget = 0
 			}
 			with := append(away(budget), "--training.gradient_checkpointing", "none")
 			x := snug(t, "", slices.Concat([]string{"train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "2"}, with)...)

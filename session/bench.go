@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -149,8 +148,7 @@ func (s *Setup) LacksData() string {
 
 // Bench prepares to measure configurations of a setup. Cancelling ctx stops any measurement.
 func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
-	runtime.GC()
-	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}, base: heapInUse()}
+	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}, base: liveHeap()}
 	if o.Synthetic {
 		b.Why = "asked for"
 	}
@@ -212,7 +210,7 @@ func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run,
 	if err != nil {
 		return nil, err
 	}
-	run, err := b.System.Open(b.ctx, &own, &m, system.Env{Dir: home, Cache: b.Cache(dir), Log: silent})
+	run, err := b.Setup.open(b.ctx, &own, &m, system.Env{Dir: home, Cache: b.Cache(dir), Log: silent})
 	if err != nil {
 		return nil, errors.Join(err, home.Close())
 	}
@@ -288,9 +286,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 	debug.FreeOSMemory()
 	resetPeakRSS()
 	defer runHeap()()
-	b.heap = max(heapInUse()-b.base, 0)
-	whole, err := b.withData(p, b.target, at.Settings, data)
-	b.heap = 0 // no part of the plans that choose what to measure
+	whole, err := b.withData(p, b.target, at.Settings, data, max(heapInUse()-b.base, 0))
 	if err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 			return nil, err
 		}
 		s.ofPhase = c.Manifest.Lineage != nil
-		d, err := s.System.Open(ctx, s.withTokenizer(of.Path), s.Model, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), From: from, Log: silent})
+		d, err := s.open(ctx, s.withTokenizer(of.Path), s.Model, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), From: from, Log: silent})
 		if err != nil {
 			err = fmt.Errorf("cannot evaluate %s on the data of its run (--data.source names other data): %w", of.Path, err)
 		}
@@ -162,7 +162,7 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 	if own.Data.CacheDir == "" {
 		own.Data.CacheDir = filepath.Join(other, "data")
 	}
-	return s.System.Open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, From: from, Log: silent})
+	return s.open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, From: from, Log: silent})
 }
 
 // withTokenizer returns the configuration with the tokenizer stored in the checkpoint at path, if the one

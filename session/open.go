@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/durable"
@@ -31,8 +32,13 @@ func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 	if err := folder(env.Cache); err != nil {
 		return nil, fmt.Errorf("data.cache_dir: %w", err)
 	}
+	return s.open(ctx, s.Config, s.Model, env)
+}
+
+// open opens the data of a configuration and model, which may be other than those of s.
+func (s *Setup) open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
 	defer boundHeap(s.Host.Memory.Free())()
-	return s.System.Open(ctx, s.Config, s.Model, env)
+	return s.System.Open(ctx, c, m, env)
 }
 
 // boundHeap makes garbage collections more frequent before the heap exceeds the given memory, less the rest of

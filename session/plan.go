@@ -228,12 +228,13 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings) (plan.R
 	return r, err
 }
 
-// withData plans a program with its data, which is open; s.heap has been measured.
-func (s *Setup) withData(p *engine.Program, t plan.Target, c plan.Settings, data *system.Run) (*plan.Report, error) {
+// withData plans a program with its data, which is open and has added heap bytes to the heap.
+func (s *Setup) withData(p *engine.Program, t plan.Target, c plan.Settings, data *system.Run, heap int64) (*plan.Report, error) {
 	facts, err := s.facts(p, t, c)
 	if err != nil {
 		return nil, err
 	}
+	facts.Heap = heap
 	if t.Card == nil {
 		facts.Data = data.DataBytes
 	}

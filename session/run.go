@@ -125,8 +125,8 @@ func (r *run) train() (err error) {
 		return cmp.Or(r.store.Check(), err) // a missing folder is the cause of other errors
 	}
 	defer func() { err = errors.Join(err, CloseData(r.data)) }()
-	// Preparing data leaves garbage; from here on only the run's own memory counts. The plan includes the
-	// current heap, so that the run adds little garbage to it.
+	// Preparing data leaves garbage; from here on only the run's own memory counts. The plan includes what the
+	// data has added to the heap, without that garbage.
 	debug.FreeOSMemory()
 	resetPeakRSS()
 	defer runHeap()()
@@ -160,7 +160,7 @@ func (r *run) train() (err error) {
 func (r *run) planWithData(t plan.Target) (err error) {
 	was := r.report.Run.Settings
 	r.heap = max(heapInUse()-r.base, 0)
-	if r.report, err = r.withData(r.program, t, was, r.data); err != nil || r.report.Fits {
+	if r.report, err = r.withData(r.program, t, was, r.data, r.heap); err != nil || r.report.Fits {
 		return err
 	}
 	switch {
@@ -175,7 +175,7 @@ func (r *run) planWithData(t plan.Target) (err error) {
 	}
 	now := r.report.Run.Settings
 	r.infof("%v does not fit with the data: %v instead", was, now)
-	r.report, err = r.withData(r.program, t, now, r.data)
+	r.report, err = r.withData(r.program, t, now, r.data, r.heap)
 	return err
 }
 

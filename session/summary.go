@@ -129,6 +129,12 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	return r.store.Run().Replace(SummaryFile, append(raw, '\n'))
 }
 
+// liveHeap returns the size of the heap without garbage.
+func liveHeap() int64 {
+	runtime.GC()
+	return heapInUse()
+}
+
 // heapInUse returns the size of the garbage-collected heap in use, which includes garbage since the last
 // collection.
 func heapInUse() int64 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
@@ -51,8 +50,7 @@ type Result struct {
 // Train trains one run, or all phases of a system that trains in phases, one after another. When ctx ends, it
 // saves the state and returns [train.ErrStopped] with the result.
 func Train(ctx context.Context, o Options) (result *Result, err error) {
-	runtime.GC()
-	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}, base: heapInUse()}
+	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}, base: liveHeap()}
 	defer func() { err = errors.Join(err, t.carrier.leave(err)) }()
 	if err := t.ofRun(); err != nil {
 		return nil, err

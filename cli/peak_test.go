@@ -53,7 +53,7 @@ func TestPeakWithinPlan(t *testing.T) {
 				if code, short = limitedRun(t, work, planned, args); code != exitNoFit {
 					break
 				}
-				planned += short // the plan of a run whose loader was further ahead
+				planned += short // the heap of this run was just above a whole MiB, and below it before
 			}
 			if code == exitNoFit {
 				t.Error("six runs in a row needed more than those before")
@@ -73,12 +73,12 @@ func limitedRun(t *testing.T, work string, limit int64, args []string) (code int
 	v := launch(t, work, "sh", append([]string{"-c", `echo $$ > "$0" && exec snug "$@"`, filepath.Join(group, "cgroup.procs")}, args...)...)
 	code = v.wait()
 	if code == exitNoFit {
-		if missing := regexp.MustCompile(`\(([0-9.]+) ([KM])iB short\)`).FindStringSubmatch(v.output()); missing != nil {
+		if missing := regexp.MustCompile(`\(([0-9.]+) ([KM]i|)B short\)`).FindStringSubmatch(v.output()); missing != nil {
 			n, err := strconv.ParseFloat(missing[1], 64)
 			if err != nil {
 				t.Fatal(err)
 			}
-			short = int64((n + 0.01) * float64(map[string]int{"K": 1 << 10, "M": 1 << 20}[missing[2]])) // rounded to hundredths
+			short = int64((n+0.01)*float64(map[string]int{"": 1, "Ki": 1 << 10, "Mi": 1 << 20}[missing[2]])) + 1 // rounded to hundredths
 		}
 	}
 	if code != exitDone && short == 0 {

@@ -286,7 +286,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 	debug.FreeOSMemory()
 	resetPeakRSS()
 	defer runHeap()()
-	whole, err := b.withData(p, b.target, at.Settings, data, max(heapInUse()-b.base, 0))
+	whole, err := b.withData(p, b.target, at.Settings, data, heapAdded(b.base))
 	if err != nil {
 		return nil, err
 	}

@@ -159,7 +159,7 @@ func (r *run) train() (err error) {
 // the planner are decided again, unless other processes compute by the same ones.
 func (r *run) planWithData(t plan.Target) (err error) {
 	was := r.report.Run.Settings
-	r.heap = max(heapInUse()-r.base, 0)
+	r.heap = heapAdded(r.base)
 	if r.report, err = r.withData(r.program, t, was, r.data, r.heap); err != nil || r.report.Fits {
 		return err
 	}

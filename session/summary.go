@@ -143,6 +143,13 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// heapAdded returns by how much the heap has grown since it had base bytes, in whole MiB: the number of batches
+// that a loader has ready differs from run to run, and their plans should not.
+func heapAdded(base int64) int64 {
+	const whole = 1 << 20
+	return (max(heapInUse()-base, 0) + whole - 1) / whole * whole
+}
+
 // peakRSS returns the peak memory of this process since resetPeakRSS.
 func peakRSS() int64 {
 	s := device.NewSampler()

@@ -37,7 +37,7 @@ type Training struct {
 
 	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of matmuls; auto: the best that the device supports"`
 	LossScale             LossScale `key:"loss_scale" help:"dynamic loss scaling, used with fp16"`
-	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,wide,full,slices,auto" help:"what the backward pass recomputes to save memory; slices: full, in parts of the micro-batch; auto: the least that fits"`
+	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,wide,full,slices,auto" help:"what the backward pass recomputes to save memory; slices: full, in parts of the micro-batch; auto: the fastest that fits"`
 	CheckpointSlices      int       `key:"checkpoint_slices" min:"0" of:"parts" help:"in how many parts gradient_checkpointing: slices computes a block; a divisor of batch_size; 0: as few as fit; more makes auto slices"`
 	CEChunk               int       `key:"ce_chunk" min:"0" of:"tokens" help:"rows of logits in memory at a time; 0: the planner decides"`
 

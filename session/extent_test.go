@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 )
@@ -108,6 +110,56 @@ func TestSmallerFormats(t *testing.T) {
 	}
 	if _, no := in("nf4", last-1); no == nil || strings.Contains(no.Error(), "base_weights") {
 		t.Errorf("a byte less than nf4 takes: %v", no)
+	}
+}
+
+// TestAutoComputesElementwiseResultsAgain where that is faster than to store them, although everything fits: on cards,
+// whose loops take in batch normalizations, and not on the CPU. So does fit.
+func TestAutoComputesElementwiseResultsAgain(t *testing.T) {
+	card, err := device.Lookup("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Sources{Systems: Configs(), Presets: configs.FS, Preset: "cloudbase-memory-optimised"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Resolve(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onCard := plan.OnCard(card, backend.Lower(card))
+	for _, on := range []struct {
+		target plan.Target
+		want   pass.Recompute
+	}{{onCard, pass.RecomputeActivation}, {plan.OnHost(device.Host{}, ratesAt(4e11)), pass.RecomputeNone}} {
+		settings, err := s.Settings(device.FP16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Planner(on.target)
+		auto, err := p.Plan(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings.Recompute = pass.RecomputeNone
+		none, err := p.Plan(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := auto.Run.Settings.Recompute; got != on.want || !none.Fits {
+			t.Errorf("%s: auto takes %v, want %v; %d bytes fit without: %v", on.target.Name, got, on.want, none.Total, none.Fits)
+		}
+		if on.want != pass.RecomputeNone && (auto.Time.Update >= none.Time.Update || auto.Total >= none.Total) {
+			t.Errorf("%s: %v s and %d bytes with auto, %v s and %d bytes without recomputation", on.target.Name, auto.Time.Update, auto.Total, none.Time.Update, none.Total)
+		}
+		best, err := p.Fit(plan.Search{Effective: 16, Precisions: []device.Precision{device.FP16}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := best.Best.Run.Settings; got.Recompute != on.want || best.Candidates[0].Settings != got {
+			t.Errorf("%s: fit takes %v, want %v", on.target.Name, got, on.want)
+		}
 	}
 }
 

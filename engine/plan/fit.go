@@ -56,8 +56,8 @@ type Choice struct {
 }
 
 // Fit finds the settings with the most predicted tokens/s at the effective batch that fit the target. It
-// relies on two facts: more rows need more bytes, and recomputation never makes an update faster. By the time
-// model, settings that it skips could not have won. If nothing fits, err is the [DoesNotFit] of the smallest
+// relies on two facts: more rows need more bytes, and recomputation makes no update faster, except for that of
+// elementwise results alone, which is tried in the end. By the time model, settings that it skips could not have won. If nothing fits, err is the [DoesNotFit] of the smallest
 // settings that it tried.
 func (p *Planner) Fit(s Search) (*Choice, error) {
 	if s.Effective < 1 || len(s.Precisions) == 0 {
@@ -99,20 +99,18 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	return f.choice(), nil
 }
 
-// again tries the best plan, if it recomputes nothing, with elementwise results computed again where they are read: loops
-// that do that need not read them, nor anybody write them. What is not 1 % faster is not worth naming.
+// again tries the best plan, if it recomputes nothing, with elementwise results computed again.
 func (f *fitting) again() error {
-	before := f.best
-	s := before.report.Run.Settings
+	s := f.best.report.Run.Settings
 	if s.Recompute != pass.RecomputeNone || f.s.Recompute != nil || s.Offload.Has(OffloadActivations) {
 		return nil
 	}
-	again, err := f.try(s.Precision, s.CEChunk, s.MicroBatch, pass.RecomputeActivation)
-	if err == nil && again.Time.Update > .99*before.report.Time.Update {
-		f.best = before
-		delete(f.seen, again.Run.Settings)
+	best, err := f.p.elementwise(f.best)
+	if err != nil {
+		return err
 	}
-	return err
+	f.best, f.seen[best.report.Run.Settings] = best, best.report
+	return nil
 }
 
 // offloads returns what may be kept in main memory, in the order in which to search. Where the largest batch does not

@@ -59,16 +59,19 @@ func (p *Planner) choices(from Offload) (list []Offload) {
 	return list
 }
 
-// auto returns the fastest plan that fits: the one with the least recomputation and everything on the card
-// or, if the planner may decide that, one that uses main memory. It returns nil if what fits is slower than rival,
+// auto returns the fastest plan that fits: the one with the least recomputation and everything on the card,
+// that with elementwise results computed again or, if the planner may decide that, one that uses main memory. It returns nil if what fits is slower than rival,
 // which fits.
 func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
 	if !s.Offload.Has(OffloadActivations) {
 		plain := s
 		plain.Recompute = pass.RecomputeNone
 		d, err := p.plan(plain)
-		if err != nil || d.report.Fits {
-			return d, err
+		if err == nil && d.report.Fits {
+			return p.elementwise(d)
+		}
+		if err != nil {
+			return nil, err
 		}
 		if rival.outruns(d) {
 			return nil, nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/system"
 )
@@ -61,6 +63,47 @@ func TestGuidePage(t *testing.T) {
 	}
 	if commands < 120 || settings < 8 || names < 4 || files < 3 {
 		t.Errorf("%d commands, %d settings, %d presets and %d files were found: the test reads the page wrongly", commands, settings, names, files)
+	}
+}
+
+// TestGuideFigures: where the command of a point is a plan for a card, the first size that the point gives is what the
+// plan needs, or one part of it.
+func TestGuideFigures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plans every preset that the guides have a point on")
+	}
+	t.Parallel()
+	raw, err := os.ReadFile("../docs/guides.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\|.*\\| `snug (plan [^`]* --card [^`]*)` \\|.*?([0-9.]+ GiB).*\\|$").FindAllStringSubmatch(string(raw), -1)
+	if len(rows) < 15 {
+		t.Errorf("%d plans with sizes were found: the test reads the page wrongly", len(rows))
+	}
+	for _, r := range rows {
+		var out, errs bytes.Buffer
+		code := Main(append(wordsOf(r[1]), "--json"), strings.NewReader(""), &out, &errs)
+		type report struct {
+			Components []struct{ Bytes size.Bytes }
+		}
+		var p struct {
+			report
+			Report report // of what does not fit
+		}
+		if err := json.Unmarshal(out.Bytes(), &p); err != nil || code != exitDone && code != exitNoFit {
+			t.Errorf("snug %s: exit code %d, %v: %s", r[1], code, err, &errs)
+			continue
+		}
+		var total size.Bytes
+		var parts []string
+		for _, c := range append(p.Components, p.Report.Components...) {
+			total += c.Bytes
+			parts = append(parts, c.Bytes.String())
+		}
+		if parts = append(parts, total.String()); !slices.Contains(parts, r[2]) {
+			t.Errorf("the page says %s, but `snug %s` has %s", r[2], r[1], strings.Join(parts, ", "))
+		}
 	}
 }
 

@@ -20,14 +20,15 @@ func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
 		s := table.Shape().Strides(table.Shape())
 		l.copyLoop(table.Shape(), strided{dtype: graph.F32, at: l.at(n.In[2]), stride: s}, strided{dtype: graph.F32, at: to, stride: s})
 	}
-	first := l.take(4 * int64(rows))
-	l.run("embedding_first", ceil(rows, 8), 256, new(params).ptr(l.at(ids)).ptr(first).u32(rows)).
-		does("row", rows).does("line", stairs(rows, 32)).moves(2 * traffic(ids))
-	p := new(params).ptr(l.at(dy)).ptr(l.at(ids)).ptr(first).ptr(to).u32(rows, width, op.Vocab)
-	// The cost depends on how often ids repeat; assume they do not.
-	wide := ceil(width, 1024)
+	sorted, from := l.sorted(l.at(ids), rows, op.Vocab)
+	p := new(params).ptr(l.at(dy)).ptr(sorted).ptr(from).ptr(to).u32(rows, width, op.Vocab)
+	// The cost depends on how often ids repeat; assume they do as evenly as possible.
+	wide, different := ceil(width, 1024), min(rows, op.Vocab)
+	each := ceil(rows, different)
 	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, wide, 1}, 256, p).
-		does("block", rows*wide).does("line", rows*warps(width)).does("look", wide*stairs(rows, 256)).moves(traffic(dy), 8*int64(rows)*int64(width))
+		does("block", rows*wide).does("id", different*wide).does("look", different*wide*ceil(each+1, 32)).
+		does("group", different*wide*ceil(each, 4)).does("line", different*ceil(each, 4)*warps(width)).
+		moves(traffic(dy), 8*int64(different)*int64(width))
 }
 
 // stairs is the sum of ceil(i/step) for i from 1 to n.

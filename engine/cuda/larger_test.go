@@ -176,6 +176,12 @@ func TestLargerShapes(t *testing.T) {
 			}
 		})
 	}
+	// Ids of more tiles than are scanned at once; and more columns than a block has.
+	for _, e := range []struct{ ids, vocab, width int }{{33000, 300, 4}, {40, 9, 1030}} {
+		add(fmt.Sprintf("embedding_grad/%d_%d", e.ids, e.vocab), conformance.Tolerance{Ulps: 1, Terms: 1 + 3*e.ids/e.vocab}, func(c *largerCase) []*graph.Value {
+			return c.Emit(graph.EmbeddingGrad{Vocab: e.vocab}, c.normal(graph.F16, e.ids, e.width), c.ints(e.vocab, e.ids))
+		})
+	}
 	for _, chunk := range []int{5, 20, 64} { // more states than a launch handles, longer chunks than are kept
 		add(fmt.Sprintf("scan/%d", chunk), conformance.Tolerance{Ulps: 16, Terms: 41 * (21 + 37)}, func(c *largerCase) []*graph.Value {
 			const n, steps, d, states = 2, 41, 37, 21

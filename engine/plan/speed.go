@@ -175,13 +175,13 @@ type Slow struct {
 }
 
 // CardReached is the smallest share of the speed predicted here that public training runs with PyTorch
-// reached on a T4 (docs/measurements.md): in fp16, 0.36 with handwritten attention and 0.46 to 0.71 with
+// reached on a T4 (docs/measurements.md): in fp16, 0.35 with handwritten attention and 0.45 to 0.70 with
 // fused kernels; in fp32, 0.72. No card has been measured with snug.
 func CardReached(p device.Precision) float64 {
 	if p == device.FP32 {
 		return 0.72
 	}
-	return 0.35
+	return 0.349
 }
 
 // Unmeasured is the note for a card's range.

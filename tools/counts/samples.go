@@ -271,11 +271,14 @@ func (all *samples) tables() {
 				})
 			}
 		}
-		for _, rows := range []int{64, 512, 700} {
-			for _, width := range []int{64, 512} {
-				all.add("embedding_grad", func(s *sample) []*graph.Value {
-					return s.Emit(graph.EmbeddingGrad{Vocab: rows}, s.value(d, rows, width), s.numbers(rows))
-				})
+		for _, rows := range []int{64, 700, 5000} {
+			for _, vocab := range []int{40, 5000} {
+				for _, width := range []int{64, 512} {
+					all.add("embedding_grad", func(s *sample) []*graph.Value {
+						ids := s.given(graph.T(graph.I32, rows), func(i int) float64 { return float64(i * 7919 % rows % vocab) }) // shuffled
+						return s.Emit(graph.EmbeddingGrad{Vocab: vocab}, s.value(d, rows, width), ids)
+					})
+				}
 			}
 		}
 		for _, size := range []int{64, 62} {

@@ -21,7 +21,7 @@ import (
 type planCmd struct {
 	choice
 	Card   []string `help:"Card to plan for (t4, a100-80, h100, ...), repeatable; all: the whole table (default: this machine)." placeholder:"NAME"`
-	Epoch  int64    `help:"Tokens (examples) of training data, to print the time of an epoch (default: as many as data.cache_dir has)." placeholder:"N" min:"1" of:"tokens"`
+	Epoch  int64    `help:"Tokens (examples) of training data, to print the time of an epoch (default: as many as data.cache_dir has)." placeholder:"N" min:"1" of:"corpus"`
 	Ops    bool     `help:"Print what each operation's kernels take on a card, and what limits them."`
 	Shapes bool     `help:"With --ops: one line per shape."`
 	Dump   string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
@@ -242,11 +242,15 @@ func times(s *session.Setup, t plan.Timing) string {
 	return text
 }
 
-// epochLine returns the line about an epoch, and how many of them the run has.
+// epochLine returns the line about an epoch, and how many of them, or how much of one, the run has.
 func epochLine(s *session.Setup, t plan.Timing) string {
 	update := int64(s.Model.Shape.MicroBatch*s.Model.Shape.Accumulation) * s.Model.UnitsPerRow
 	epochs := float64(update*int64(s.Config.Training.MaxSteps)) / float64(t.EpochUnits)
-	return fmt.Sprintf("an epoch: %s %s in %s; the run has %.3g of them\n", size.Count(float64(t.EpochUnits)), s.Model.Unit, epoch(t), epochs)
+	has := fmt.Sprintf("%.3g of them", epochs)
+	if epochs < 0.1 {
+		has = fmt.Sprintf("%.2g %% of one", 100*epochs)
+	}
+	return fmt.Sprintf("an epoch: %s %s in %s; the run has %s\n", size.Count(float64(t.EpochUnits)), s.Model.Unit, epoch(t), has)
 }
 
 // all prints one line per card.

@@ -26,6 +26,7 @@ var quantities = map[string]Quantity{
 	"micro-steps": {65_536, "an update of 65536 micro-batches is larger than any that trains better for it"},
 	"positions":   {1 << 20, "attention compares each position with every other: a million make 4 TB a head"},
 	"tokens":      {1 << 20, "a million tokens at a time"},
+	"corpus":      {1e14, "a hundred trillion tokens: no collection of text has more"},
 	"width":       {1 << 18, "a square matrix of that width holds 256 GiB"},
 	"layers":      {1024, "each layer is compiled separately: a plan with more takes over a minute"},
 	"heads":       {1 << 14, "heads divide the width"},

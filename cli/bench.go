@@ -239,7 +239,11 @@ func (b *benchCmd) each(a *app) func(*session.Sweep) {
 		row := &s.Rows[len(s.Rows)-1]
 		a.warnf("%s %s: %s\n", s.Name, row.Name, milliseconds(row.Median))
 		if b.Ops {
-			a.printf("\n%s%s took %.1f ms each with every node timed\n", row.Profile.Table(row.Speed), size.Of(b.Updates, "run"), 1e3*row.Traced.Seconds()/float64(b.Updates))
+			of := ""
+			if row.Shape != "" {
+				of = fmt.Sprintf(" of shape %s, which most micro-batches had,", row.Shape)
+			}
+			a.printf("\n%s%s%s took %.1f ms each with every node timed\n", row.Profile.Table(row.Speed), size.Of(b.Updates, "run"), of, 1e3*row.Traced.Seconds()/float64(b.Updates))
 		}
 	}
 }

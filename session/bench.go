@@ -60,6 +60,8 @@ type Measured struct {
 	Profile *plan.Profile `json:"-"`
 	Speed   plan.Speed    `json:"-"`
 	Traced  time.Duration `json:"-"`
+	// Shape is the compiled shape that most micro-batches had, which the profile is of; empty if there is only one.
+	Shape string `json:"-"`
 	// Operations are the operations of the profile, longest first.
 	Operations []plan.ProfileRow `json:"operations,omitempty"`
 }
@@ -321,7 +323,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 		return nil, err
 	}
 	if b.how.Ops {
-		if err := row.profile(x, b.how, report.Speed); err != nil {
+		if err := b.profile(x, data.Loader, row, report.Speed); err != nil {
 			return nil, err
 		}
 	}
@@ -334,6 +336,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 // train trains and records how long the updates took.
 func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) (err error) {
 	var took, wait, flops, rate []float64
+	shapes := map[string]int{} // of micro-batches
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
 	energy := backend.NewMeter(b.Backend)
 	ctx, giveUp := context.WithCancelCause(b.ctx)
@@ -349,6 +352,11 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 		OnEvent: func(e train.Event) {
 			if st, ok := e.(train.Step); ok {
 				row.Losses = append(row.Losses, st.Loss)
+				for _, v := range st.Variants {
+					if shapes[v]++; shapes[v] > shapes[row.Shape] {
+						row.Shape = v
+					}
+				}
 				if long := clock.after(st.Update, st.Took); long != nil {
 					giveUp(*long)
 				}
@@ -454,17 +462,36 @@ func (b *Bench) alone(x *engine.Executable, l train.DataLoader) (*Spread, error)
 	return &s, nil
 }
 
-// profile times the functions of an update node by node.
-func (row *Measured) profile(x *engine.Executable, how BenchOptions, speed plan.Speed) (err error) {
-	var fns, kinds []string
+// profile times the functions of an update node by node, on a micro-batch of the shape that most had.
+func (b *Bench) profile(x *engine.Executable, l train.DataLoader, row *Measured, speed plan.Speed) error {
+	if err := fillWith(x, l, row.Shape); err != nil {
+		return err
+	}
+	var fns []string
 	for _, f := range x.Program().Funcs {
-		// Of several compiled shapes, only the first is timed, because the plan uses it too.
-		if kind, _, _ := strings.Cut(f.Name, "@"); kind != engine.FuncEval && !slices.Contains(kinds, kind) {
-			fns, kinds = append(fns, f.Name), append(kinds, kind)
+		if kind, shape, several := strings.Cut(f.Name, "@"); kind != engine.FuncEval && (!several || shape == row.Shape) {
+			fns = append(fns, f.Name)
 		}
 	}
-	row.Profile, row.Speed = &plan.Profile{Shapes: how.Shapes}, speed
-	row.Traced, err = row.Profile.Run(x, fns, how.Updates)
+	var err error
+	row.Profile, row.Speed = &plan.Profile{Shapes: b.how.Shapes}, speed
+	row.Traced, err = row.Profile.Run(x, fns, b.how.Updates)
 	row.Operations = row.Profile.Rows(speed)
 	return err
+}
+
+// fillWith writes the next micro-batch of a shape into the inputs of a program's first slot.
+func fillWith(x *engine.Executable, l train.DataLoader, shape string) error {
+	for range 1000 {
+		u, err := l.Next()
+		if err != nil {
+			return err
+		}
+		for m := range u.Micro {
+			if u.Variant(m) == shape {
+				return u.Fill(m, train.Inputs{Runner: x})
+			}
+		}
+	}
+	return fmt.Errorf("no micro-batch of shape %s came again in 1000 updates", shape)
 }

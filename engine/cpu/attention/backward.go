@@ -123,7 +123,7 @@ func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, block *packedKeys
 	left = p.u.PackA(t.n, p.Size, &do, worker[s.left:])
 	p.score(&left, block.valuesT, valid, n, grads)
 	p.mask(args, t, j0, valid, scores)
-	keep := floats(worker, s.keep, p.pitch)
+	keep := floats(worker, s.keep, p.multipliers())
 	if args.Dropout != nil {
 		p.drop(args, t, j0, valid, grads, keep)
 	}

@@ -115,7 +115,7 @@ func (p *Plan) attend(args *Args, t *tile, block *keyBlock, n int, out sums, m, 
 		p.rows.scale(t.n, p.Size, out.row(0), out.Stride*4, &alpha[0])
 	}
 	if args.Dropout != nil {
-		p.drop(args, t, block.j0, valid, scores, floats(worker, s.keep, p.pitch))
+		p.drop(args, t, block.j0, valid, scores, floats(worker, s.keep, p.multipliers()))
 	}
 	p.weigh(scores, block.values, valid, n, out, block.j0 > 0, worker[s.left2:])
 }

@@ -61,16 +61,29 @@ func (p *Plan) mask(args *Args, t *tile, j0 int, valid []int32, scores []float32
 	}
 }
 
-// drop multiplies each row of x by its dropout multipliers.
+// drop multiplies each row of x by its dropout multipliers. Those of short rows are drawn several rows at a time: a row
+// of a few takes nearly as long as many.
 func (p *Plan) drop(args *Args, t *tile, j0 int, valid []int32, x, keep []float32) {
-	for i := range t.n {
-		n := int(valid[i])
-		if n == 0 {
+	step := 1
+	if p.Tk <= p.block { // rows follow one another without gaps
+		step = max(1, len(keep)/p.Tk)
+	}
+	for i := 0; i < t.n; i += step {
+		rows := valid[i:min(i+step, t.n)]
+		last := len(rows) - 1
+		for last > 0 && rows[last] == 0 {
+			last--
+		}
+		if rows[last] == 0 {
 			continue
 		}
 		row := (t.b*p.Heads+t.h)*p.Tq + t.i0 + i
-		args.Dropout.Keep(uint64(row)*uint64(p.Tk)+uint64(j0), keep[:n])
-		p.rows.mul(n, &x[i*p.pitch], &keep[0])
+		args.Dropout.Keep(uint64(row)*uint64(p.Tk)+uint64(j0), keep[:last*p.Tk+int(rows[last])])
+		for r, n := range rows[:last+1] {
+			if n > 0 {
+				p.rows.mul(int(n), &x[(i+r)*p.pitch], &keep[r*p.Tk])
+			}
+		}
 	}
 }
 

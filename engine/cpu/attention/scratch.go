@@ -21,7 +21,7 @@ type scratch struct {
 	rowsA, rowsB                   int // [tileRows, outPitch] float32
 	m, l, alpha, delta             int // a float32 for each row
 	valid                          int // an int32 for each row of a tile
-	keep                           int // a row of dropout multipliers
+	keep                           int // dropout multipliers
 }
 
 func (s *scratch) place(at *int, bytes int) {
@@ -49,7 +49,7 @@ func (p *Plan) layoutForward() scratch {
 	s.place(&s.l, p.chunk*4)
 	s.place(&s.alpha, tileRows*4)
 	s.place(&s.valid, tileRows*4)
-	s.place(&s.keep, p.pitch*4)
+	s.place(&s.keep, p.multipliers()*4)
 	return s
 }
 
@@ -76,9 +76,12 @@ func (p *Plan) layoutBackward() scratch {
 	s.place(&s.rowsB, tileRows*p.outPitch*4)
 	s.place(&s.delta, p.group*roundUp(p.Tq*4, 64))
 	s.place(&s.valid, tileRows*4)
-	s.place(&s.keep, p.pitch*4)
+	s.place(&s.keep, p.multipliers()*4)
 	return s
 }
+
+// multipliers is how many dropout multipliers are drawn at a time.
+func (p *Plan) multipliers() int { return max(p.pitch, 1024) }
 
 // leftBytes returns the scratch for a tile of queries by k of any type.
 func (p *Plan) leftBytes(k int) int {

@@ -57,8 +57,8 @@ type Choice struct {
 
 // Fit finds the settings with the most predicted tokens/s at the effective batch that fit the target. It
 // relies on two facts: more rows need more bytes, and recomputation makes no update faster, except for that of
-// elementwise results alone, which is tried in the end. By the time model, settings that it skips could not have won. If nothing fits, err is the [DoesNotFit] of the smallest
-// settings that it tried.
+// elementwise results alone, which is tried in the end. By the time model, settings that it skips could not
+// have won. If nothing fits, err is the [DoesNotFit] of the smallest settings that it tried.
 func (p *Planner) Fit(s Search) (*Choice, error) {
 	if s.Effective < 1 || len(s.Precisions) == 0 {
 		return nil, fmt.Errorf("fit wants a batch of at least 1 and a precision, got %d and %v", s.Effective, s.Precisions)

@@ -60,8 +60,8 @@ func (p *Planner) choices(from Offload) (list []Offload) {
 }
 
 // auto returns the fastest plan that fits: the one with the least recomputation and everything on the card,
-// that with elementwise results computed again or, if the planner may decide that, one that uses main memory. It returns nil if what fits is slower than rival,
-// which fits.
+// that with elementwise results computed again or, if the planner may decide that, one that uses main memory.
+// It returns nil if what fits is slower than rival, which fits.
 func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
 	if !s.Offload.Has(OffloadActivations) {
 		plain := s

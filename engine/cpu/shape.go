@@ -36,6 +36,35 @@ func copyRows(n, size int, dst, src ref, to, from func(i int) int) phase {
 	}}
 }
 
+// steps are runs of bytes: the first is at byte at, and the next ones follow by bytes apart.
+type steps struct{ at, by int }
+
+// copySteps is the region that copies n runs of size bytes.
+func copySteps(n, size int, dst ref, to steps, src ref, from steps) phase {
+	tasks, per := chunks(n, max(1, 4*grain/max(size, 1)))
+	return phase{tasks, func(task, _ int) {
+		i, end := task*per, min((task+1)*per, n)
+		d, s := dst.bytes(to.at+i*to.by, (end-1-i)*to.by+size), src.bytes(from.at+i*from.by, (end-1-i)*from.by+size)
+		switch size { // a call for each would take longest
+		case 2:
+			copyEach[uint16](end-i, d, to.by, s, from.by)
+		case 4:
+			copyEach[uint32](end-i, d, to.by, s, from.by)
+		default:
+			for k := range end - i {
+				copy(d[k*to.by:][:size], s[k*from.by:])
+			}
+		}
+	}}
+}
+
+func copyEach[T uint16 | uint32](n int, dst []byte, to int, src []byte, from int) {
+	d, s := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
+	for k := range n {
+		*(*T)(unsafe.Add(d, k*to)) = *(*T)(unsafe.Add(s, k*from))
+	}
+}
+
 func (c *compiler) slice(n *graph.Node, op graph.Slice) ([]phase, error) {
 	_, dim, inner := split(n.In[0], op.Axis)
 	outer, _, _ := split(n.Out[0], op.Axis)
@@ -45,9 +74,7 @@ func (c *compiler) slice(n *graph.Node, op graph.Slice) ([]phase, error) {
 	}
 	if op.Step == 1 {
 		size := op.Len * inner
-		return []phase{copyRows(outer, size, dst, src,
-			func(i int) int { return i * size },
-			func(i int) int { return (i*dim + op.Start) * inner })}, nil
+		return []phase{copySteps(outer, size, dst, steps{0, size}, src, steps{op.Start * inner, dim * inner})}, nil
 	}
 	return []phase{copyRows(outer*op.Len, inner, dst, src,
 		func(i int) int { return i * inner },
@@ -117,10 +144,7 @@ func (c *compiler) concat(n *graph.Node, op graph.Concat) ([]phase, error) {
 	at := 0
 	for _, v := range n.In {
 		size := v.Shape()[op.Axis] * inner
-		start := at * inner
-		ps = append(ps, copyRows(outer, size, dst, c.ref(v),
-			func(i int) int { return i*dim*inner + start },
-			func(i int) int { return i * size }))
+		ps = append(ps, copySteps(outer, size, dst, steps{at * inner, dim * inner}, c.ref(v), steps{0, size}))
 		at += v.Shape()[op.Axis]
 	}
 	return ps, nil

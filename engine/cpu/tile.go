@@ -432,6 +432,14 @@ func (o *operand) loadRows(reg []float32, at, step, rows, pitch int) []float32 {
 		for done := n; done < len(reg); done *= 2 {
 			copy(reg[done:], reg[:done])
 		}
+	case step == 0 && pitch == 1 && n <= 16: // a call for each row would take longest
+		// Where they have to be converted, the values of the rows wait at the end of reg, which they reach last.
+		for i, v := range o.load(reg[len(reg)-rows:], at, 1) {
+			part := reg[i*n : (i+1)*n]
+			for j := range part {
+				part[j] = v
+			}
+		}
 	default:
 		for i := range rows {
 			part := reg[i*n : (i+1)*n]

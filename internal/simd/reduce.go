@@ -42,6 +42,35 @@ func SumSq(x []float32) float32 { return Dot(x, x) }
 // SumF64 returns the sum of x, added in float64.
 func SumF64(x []float32) float64 { return sumF64(x) }
 
+// SumRowsF64 sets each element of dst to the sum of a row of len(x)/len(dst) neighbors in x, that of [SumF64] rounded to
+// float32.
+func SumRowsF64(dst, x []float32) {
+	if len(dst) == 0 {
+		return
+	}
+	size := len(x) / len(dst)
+	same(len(x), size*len(dst), len(x))
+	// Short rows in the order of SumF64, whose sums begin at +0.
+	switch size {
+	case 2:
+		for i := range dst {
+			dst[i] = float32(0 + float64(x[2*i]) + float64(x[2*i+1]))
+		}
+	case 3:
+		for i := range dst {
+			dst[i] = float32(0 + float64(x[3*i]) + float64(x[3*i+2]) + float64(x[3*i+1]))
+		}
+	case 4:
+		for i := range dst {
+			dst[i] = float32(0 + float64(x[4*i]) + float64(x[4*i+2]) + (float64(x[4*i+1]) + float64(x[4*i+3])))
+		}
+	default:
+		for i := range dst {
+			dst[i] = float32(sumF64(x[i*size : (i+1)*size]))
+		}
+	}
+}
+
 // SumSqF64 returns the sum of squares of x, squared and added in float64.
 func SumSqF64(x []float32) float64 { return sumSqF64(x) }
 

@@ -473,10 +473,9 @@ func (b *Bench) profile(x *engine.Executable, l train.DataLoader, row *Measured,
 			fns = append(fns, f.Name)
 		}
 	}
-	var err error
 	row.Profile, row.Speed = &plan.Profile{Shapes: b.how.Shapes}, speed
-	row.Traced, err = row.Profile.Run(x, fns, b.how.Updates)
-	row.Operations = row.Profile.Rows(speed)
+	traced, err := row.Profile.Run(x, fns, b.how.Updates)
+	row.Traced, row.Operations = traced, row.Profile.Rows(speed)
 	return err
 }
 

@@ -127,13 +127,13 @@ func (c *compiler) reduceRows(n *graph.Node, r *runs, scale float32) ([]phase, e
 	if size <= chunkRow {
 		c.need(0, tile*4)
 		tasks, per := chunks(r.outer, max(1, 2*grain/size))
-		neighbors := r.rows == 1 && (r.outer == 1 || len(r.over.extent) == 1 && r.over.stride[0] == size)
+		neighbors := size <= tile && r.rows == 1 && (r.outer == 1 || len(r.over.extent) == 1 && r.over.stride[0] == size)
 		return []phase{{tasks, func(task, w int) {
 			reg := floats(code.worker(w), 0, tile)
 			out := dst.f32()
 			o, end := task*per, min((task+1)*per, r.outer)
-			for together := tile / size; together > 1 && neighbors && o < end; {
-				k := min(together, end-o)
+			for neighbors && o < end {
+				k := min(tile/size, end-o)
 				simd.SumRowsF64(out[o:o+k], rowPart(src, d, o*size, (o+k)*size, reg))
 				if scale != 1 {
 					simd.MulScalar(out[o:o+k], out[o:o+k], scale)

@@ -30,9 +30,3 @@ func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
 		does("group", different*wide*ceil(each, 4)).does("line", different*ceil(each, 4)*warps(width)).
 		moves(traffic(dy), 8*int64(different)*int64(width))
 }
-
-// stairs is the sum of ceil(i/step) for i from 1 to n.
-func stairs(n, step int) int {
-	whole := n / step
-	return step*whole*(whole+1)/2 + n%step*(whole+1)
-}

@@ -48,6 +48,12 @@ func (x *launch) multiplies(m, n, k int) *launch {
 // warps is how many warps n threads are.
 func warps(n int) int { return ceil(n, 32) }
 
+// stairs is the sum of ceil(i/step) for i from 1 to n.
+func stairs(n, step int) int {
+	whole := n / step
+	return step*whole*(whole+1)/2 + n%step*(whole+1)
+}
+
 // bodyWork adds the work of a body's instructions for a number of warps, in which each lane has width
 // neighbors. whole says that the first neighbor's index is always a multiple of four.
 func (x *launch) bodyWork(b *graph.Body, width, warps int, whole bool) {

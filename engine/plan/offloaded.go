@@ -67,11 +67,11 @@ func (p *Planner) auto(s Settings, rival *planned) (best *planned, err error) {
 		plain := s
 		plain.Recompute = pass.RecomputeNone
 		d, err := p.plan(plain)
-		if err == nil && d.report.Fits {
-			return p.elementwise(d)
-		}
 		if err != nil {
 			return nil, err
+		}
+		if d.report.Fits {
+			return p.elementwise(d)
 		}
 		if rival.outruns(d) {
 			return nil, nil

@@ -163,15 +163,17 @@ func TestUpdateWaitsForTheWriter(t *testing.T) {
 	updated := make(chan error, 1)
 	go func() { updated <- m.update() }()
 	c := s.job.capture // SaveAsync has set it; the gate keeps it there
-	for full := false; !full; {
+	waits := func() {
+		select {
+		case err := <-updated: // also once the save has failed
+			t.Fatalf("the update did not wait (%v); the save: %+v", err, s.Status())
+		default:
+		}
+	}
+	for full := false; !full; waits() {
 		c.mu.Lock()
 		full = len(s.staging.free) == 0
 		c.mu.Unlock()
-	}
-	select {
-	case err := <-updated:
-		t.Fatalf("the update did not wait (%v)", err)
-	default:
 	}
 	close(gate)
 	if err := <-updated; err != nil {

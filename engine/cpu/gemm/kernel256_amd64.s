@@ -27,6 +27,8 @@ tile:
 	PREFETCHT0 (R10)
 	MOVQ       b+48(FP), R10
 	MOVQ       k+8(FP), R11
+	CMPQ       n+80(FP), $0x08
+	JLE        narrow
 	SUBQ       $0x04, R11
 	JLT        rest
 
@@ -80,11 +82,10 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   n+80(FP), R9
-	MOVQ   acc+88(FP), R10
-	CMPQ   R9, $0x10
+	CMPQ   n+80(FP), $0x10
 	JLT    edge
-	TESTQ  R10, R10
+	MOVQ   acc+88(FP), R9
+	TESTQ  R9, R9
 	JZ     set
 	MOVQ   SI, R9
 	VADDPS (R9), Y0, Y0
@@ -106,11 +107,13 @@ store:
 	JMP     next
 
 edge:
+	MOVQ       n+80(FP), R9
 	NEGQ       R9
-	LEAQ       prefix<>+0(SB), R11
-	VMOVDQU    64(R11)(R9*4), Y2
-	VMOVDQU    96(R11)(R9*4), Y3
-	TESTQ      R10, R10
+	LEAQ       prefix<>+0(SB), R10
+	VMOVDQU    64(R10)(R9*4), Y2
+	VMOVDQU    96(R10)(R9*4), Y3
+	MOVQ       acc+88(FP), R9
+	TESTQ      R9, R9
 	JZ         setedge
 	MOVQ       SI, R9
 	VMASKMOVPS (R9), Y2, Y4
@@ -131,6 +134,73 @@ storeedge:
 	MOVQ       SI, R9
 	VMASKMOVPS Y0, Y2, (R9)
 	VMASKMOVPS Y1, Y3, 32(R9)
+	JMP        next
+
+narrow:
+	MOVQ    n+80(FP), R12
+	NEGQ    R12
+	LEAQ    prefix<>+0(SB), R13
+	VMOVDQU 64(R13)(R12*4), Y1
+	SUBQ    $0x04, R11
+	JLT     restnarrow
+
+loopnarrow:
+	VMASKMOVPS   (R10), Y1, Y2
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	VMASKMOVPS   (R10), Y1, Y2
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	VMASKMOVPS   (R10), Y1, Y2
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	VMASKMOVPS   (R10), Y1, Y2
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	PREFETCHT1   (R8)
+	ADDQ         step+112(FP), R8
+	SUBQ         $0x04, R11
+	JGE          loopnarrow
+
+restnarrow:
+	ADDQ $0x04, R11
+	JZ   writenarrow
+
+onenarrow:
+	VMASKMOVPS   (R10), Y1, Y2
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          onenarrow
+
+writenarrow:
+	MOVQ       acc+88(FP), R9
+	TESTQ      R9, R9
+	JZ         setnarrow
+	MOVQ       SI, R9
+	VMASKMOVPS (R9), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+setnarrow:
+	MOVQ       bias+96(FP), R9
+	TESTQ      R9, R9
+	JZ         storenarrow
+	VMASKMOVPS (R9), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+storenarrow:
+	MOVQ       SI, R9
+	VMASKMOVPS Y0, Y1, (R9)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -204,6 +274,8 @@ tile:
 	PREFETCHT0 (R11)
 	MOVQ       b+48(FP), R11
 	MOVQ       k+8(FP), R12
+	CMPQ       n+80(FP), $0x08
+	JLE        narrow
 	SUBQ       $0x04, R12
 	JLT        rest
 
@@ -272,11 +344,10 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   n+80(FP), R10
-	MOVQ   acc+88(FP), R11
-	CMPQ   R10, $0x10
+	CMPQ   n+80(FP), $0x10
 	JLT    edge
-	TESTQ  R11, R11
+	MOVQ   acc+88(FP), R10
+	TESTQ  R10, R10
 	JZ     set
 	MOVQ   SI, R10
 	VADDPS (R10), Y0, Y0
@@ -306,11 +377,13 @@ store:
 	JMP     next
 
 edge:
+	MOVQ       n+80(FP), R10
 	NEGQ       R10
-	LEAQ       prefix<>+0(SB), R12
-	VMOVDQU    64(R12)(R10*4), Y4
-	VMOVDQU    96(R12)(R10*4), Y5
-	TESTQ      R11, R11
+	LEAQ       prefix<>+0(SB), R11
+	VMOVDQU    64(R11)(R10*4), Y4
+	VMOVDQU    96(R11)(R10*4), Y5
+	MOVQ       acc+88(FP), R10
+	TESTQ      R10, R10
 	JZ         setedge
 	MOVQ       SI, R10
 	VMASKMOVPS (R10), Y4, Y6
@@ -341,6 +414,89 @@ storeedge:
 	ADDQ       DI, R10
 	VMASKMOVPS Y2, Y4, (R10)
 	VMASKMOVPS Y3, Y5, 32(R10)
+	JMP        next
+
+narrow:
+	MOVQ    n+80(FP), R13
+	NEGQ    R13
+	LEAQ    prefix<>+0(SB), R14
+	VMOVDQU 64(R14)(R13*4), Y1
+	SUBQ    $0x04, R12
+	JLT     restnarrow
+
+loopnarrow:
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (R10)(R9*1), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (R10)(R9*1), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (R10)(R9*1), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (R10)(R9*1), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	PREFETCHT1   (R8)
+	ADDQ         step+112(FP), R8
+	SUBQ         $0x04, R12
+	JGE          loopnarrow
+
+restnarrow:
+	ADDQ $0x04, R12
+	JZ   writenarrow
+
+onenarrow:
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (R10)(R9*1), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	DECQ         R12
+	JNZ          onenarrow
+
+writenarrow:
+	MOVQ       acc+88(FP), R10
+	TESTQ      R10, R10
+	JZ         setnarrow
+	MOVQ       SI, R10
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       DI, R10
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+
+setnarrow:
+	MOVQ       bias+96(FP), R10
+	TESTQ      R10, R10
+	JZ         storenarrow
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y2, Y2
+
+storenarrow:
+	MOVQ       SI, R10
+	VMASKMOVPS Y0, Y1, (R10)
+	ADDQ       DI, R10
+	VMASKMOVPS Y2, Y1, (R10)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -385,6 +541,8 @@ tile:
 	PREFETCHT0 (R11)
 	MOVQ       b+48(FP), R11
 	MOVQ       k+8(FP), R12
+	CMPQ       n+80(FP), $0x08
+	JLE        narrow
 	SUBQ       $0x04, R12
 	JLT        rest
 
@@ -468,11 +626,10 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   n+80(FP), R10
-	MOVQ   acc+88(FP), R11
-	CMPQ   R10, $0x10
+	CMPQ   n+80(FP), $0x10
 	JLT    edge
-	TESTQ  R11, R11
+	MOVQ   acc+88(FP), R10
+	TESTQ  R10, R10
 	JZ     set
 	MOVQ   SI, R10
 	VADDPS (R10), Y0, Y0
@@ -510,11 +667,13 @@ store:
 	JMP     next
 
 edge:
+	MOVQ       n+80(FP), R10
 	NEGQ       R10
-	LEAQ       prefix<>+0(SB), R12
-	VMOVDQU    64(R12)(R10*4), Y6
-	VMOVDQU    96(R12)(R10*4), Y7
-	TESTQ      R11, R11
+	LEAQ       prefix<>+0(SB), R11
+	VMOVDQU    64(R11)(R10*4), Y6
+	VMOVDQU    96(R11)(R10*4), Y7
+	MOVQ       acc+88(FP), R10
+	TESTQ      R10, R10
 	JZ         setedge
 	MOVQ       SI, R10
 	VMASKMOVPS (R10), Y6, Y8
@@ -555,6 +714,105 @@ storeedge:
 	ADDQ       DI, R10
 	VMASKMOVPS Y4, Y6, (R10)
 	VMASKMOVPS Y5, Y7, 32(R10)
+	JMP        next
+
+narrow:
+	MOVQ    n+80(FP), R13
+	NEGQ    R13
+	LEAQ    prefix<>+0(SB), R14
+	VMOVDQU 64(R14)(R13*4), Y1
+	SUBQ    $0x04, R12
+	JLT     restnarrow
+
+loopnarrow:
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R10)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R10)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R10)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R10)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R10)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R10)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R10)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R10)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	PREFETCHT1   (R8)
+	ADDQ         step+112(FP), R8
+	SUBQ         $0x04, R12
+	JGE          loopnarrow
+
+restnarrow:
+	ADDQ $0x04, R12
+	JZ   writenarrow
+
+onenarrow:
+	VMASKMOVPS   (R11), Y1, Y3
+	VBROADCASTSS (R10), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R10)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R10)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	DECQ         R12
+	JNZ          onenarrow
+
+writenarrow:
+	MOVQ       acc+88(FP), R10
+	TESTQ      R10, R10
+	JZ         setnarrow
+	MOVQ       SI, R10
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       DI, R10
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+	ADDQ       DI, R10
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y4, Y4
+
+setnarrow:
+	MOVQ       bias+96(FP), R10
+	TESTQ      R10, R10
+	JZ         storenarrow
+	VMASKMOVPS (R10), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y2, Y2
+	VADDPS     Y3, Y4, Y4
+
+storenarrow:
+	MOVQ       SI, R10
+	VMASKMOVPS Y0, Y1, (R10)
+	ADDQ       DI, R10
+	VMASKMOVPS Y2, Y1, (R10)
+	ADDQ       DI, R10
+	VMASKMOVPS Y4, Y1, (R10)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -604,6 +862,8 @@ tile:
 	PREFETCHT0 (R12)
 	MOVQ       b+48(FP), R12
 	MOVQ       k+8(FP), R13
+	CMPQ       n+80(FP), $0x08
+	JLE        narrow
 	SUBQ       $0x04, R13
 	JLT        rest
 
@@ -702,11 +962,10 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   n+80(FP), R11
-	MOVQ   acc+88(FP), R12
-	CMPQ   R11, $0x10
+	CMPQ   n+80(FP), $0x10
 	JLT    edge
-	TESTQ  R12, R12
+	MOVQ   acc+88(FP), R11
+	TESTQ  R11, R11
 	JZ     set
 	MOVQ   SI, R11
 	VADDPS (R11), Y0, Y0
@@ -752,11 +1011,13 @@ store:
 	JMP     next
 
 edge:
+	MOVQ       n+80(FP), R11
 	NEGQ       R11
-	LEAQ       prefix<>+0(SB), R13
-	VMOVDQU    64(R13)(R11*4), Y8
-	VMOVDQU    96(R13)(R11*4), Y9
-	TESTQ      R12, R12
+	LEAQ       prefix<>+0(SB), R12
+	VMOVDQU    64(R12)(R11*4), Y8
+	VMOVDQU    96(R12)(R11*4), Y9
+	MOVQ       acc+88(FP), R11
+	TESTQ      R11, R11
 	JZ         setedge
 	MOVQ       SI, R11
 	VMASKMOVPS (R11), Y8, Y10
@@ -807,6 +1068,121 @@ storeedge:
 	ADDQ       DI, R11
 	VMASKMOVPS Y6, Y8, (R11)
 	VMASKMOVPS Y7, Y9, 32(R11)
+	JMP        next
+
+narrow:
+	MOVQ    n+80(FP), R14
+	NEGQ    R14
+	LEAQ    prefix<>+0(SB), R15
+	VMOVDQU 64(R15)(R14*4), Y1
+	SUBQ    $0x04, R13
+	JLT     restnarrow
+
+loopnarrow:
+	VMASKMOVPS   (R12), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	VMASKMOVPS   (R12), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	VMASKMOVPS   (R12), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	VMASKMOVPS   (R12), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	PREFETCHT1   (R8)
+	ADDQ         step+112(FP), R8
+	SUBQ         $0x04, R13
+	JGE          loopnarrow
+
+restnarrow:
+	ADDQ $0x04, R13
+	JZ   writenarrow
+
+onenarrow:
+	VMASKMOVPS   (R12), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	DECQ         R13
+	JNZ          onenarrow
+
+writenarrow:
+	MOVQ       acc+88(FP), R11
+	TESTQ      R11, R11
+	JZ         setnarrow
+	MOVQ       SI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y4, Y4
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y6, Y6
+
+setnarrow:
+	MOVQ       bias+96(FP), R11
+	TESTQ      R11, R11
+	JZ         storenarrow
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y2, Y2
+	VADDPS     Y3, Y4, Y4
+	VADDPS     Y3, Y6, Y6
+
+storenarrow:
+	MOVQ       SI, R11
+	VMASKMOVPS Y0, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y2, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y4, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y6, Y1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -824,7 +1200,7 @@ done:
 
 // func kernF32x5AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x5AVX2(SB), NOSPLIT, $0-120
+TEXT ·kernF32x5AVX2(SB), NOSPLIT, $8-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
@@ -862,6 +1238,8 @@ tile:
 	PREFETCHT0 (R13)
 	MOVQ       b+48(FP), R13
 	MOVQ       k+8(FP), R14
+	CMPQ       n+80(FP), $0x08
+	JLE        narrow
 	SUBQ       $0x04, R14
 	JLT        rest
 
@@ -980,11 +1358,10 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   n+80(FP), R11
-	MOVQ   acc+88(FP), R12
-	CMPQ   R11, $0x10
+	CMPQ   n+80(FP), $0x10
 	JLT    edge
-	TESTQ  R12, R12
+	MOVQ   acc+88(FP), R11
+	TESTQ  R11, R11
 	JZ     set
 	MOVQ   SI, R11
 	VADDPS (R11), Y0, Y0
@@ -1038,11 +1415,13 @@ store:
 	JMP     next
 
 edge:
+	MOVQ       n+80(FP), R11
 	NEGQ       R11
-	LEAQ       prefix<>+0(SB), R13
-	VMOVDQU    64(R13)(R11*4), Y10
-	VMOVDQU    96(R13)(R11*4), Y11
-	TESTQ      R12, R12
+	LEAQ       prefix<>+0(SB), R12
+	VMOVDQU    64(R12)(R11*4), Y10
+	VMOVDQU    96(R12)(R11*4), Y11
+	MOVQ       acc+88(FP), R11
+	TESTQ      R11, R11
 	JZ         setedge
 	MOVQ       SI, R11
 	VMASKMOVPS (R11), Y10, Y12
@@ -1103,6 +1482,142 @@ storeedge:
 	ADDQ       DI, R11
 	VMASKMOVPS Y8, Y10, (R11)
 	VMASKMOVPS Y9, Y11, 32(R11)
+	JMP        next
+
+narrow:
+	MOVQ    n+80(FP), R15
+	NEGQ    R15
+	LEAQ    prefix<>+0(SB), BP
+	VMOVDQU 64(BP)(R15*4), Y1
+	SUBQ    $0x04, R14
+	JLT     restnarrow
+
+loopnarrow:
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	PREFETCHT1   (R8)
+	ADDQ         step+112(FP), R8
+	SUBQ         $0x04, R14
+	JGE          loopnarrow
+
+restnarrow:
+	ADDQ $0x04, R14
+	JZ   writenarrow
+
+onenarrow:
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          onenarrow
+
+writenarrow:
+	MOVQ       acc+88(FP), R11
+	TESTQ      R11, R11
+	JZ         setnarrow
+	MOVQ       SI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y4, Y4
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y6, Y6
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y8, Y8
+
+setnarrow:
+	MOVQ       bias+96(FP), R11
+	TESTQ      R11, R11
+	JZ         storenarrow
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y2, Y2
+	VADDPS     Y3, Y4, Y4
+	VADDPS     Y3, Y6, Y6
+	VADDPS     Y3, Y8, Y8
+
+storenarrow:
+	MOVQ       SI, R11
+	VMASKMOVPS Y0, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y2, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y4, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y6, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y8, Y1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -1122,7 +1637,7 @@ done:
 
 // func kernF32x6AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x6AVX2(SB), NOSPLIT, $0-120
+TEXT ·kernF32x6AVX2(SB), NOSPLIT, $8-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
@@ -1164,6 +1679,8 @@ tile:
 	PREFETCHT0 (R13)
 	MOVQ       b+48(FP), R13
 	MOVQ       k+8(FP), R14
+	CMPQ       n+80(FP), $0x08
+	JLE        narrow
 	SUBQ       $0x04, R14
 	JLT        rest
 
@@ -1297,11 +1814,10 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   n+80(FP), R11
-	MOVQ   acc+88(FP), R12
-	CMPQ   R11, $0x10
+	CMPQ   n+80(FP), $0x10
 	JLT    edge
-	TESTQ  R12, R12
+	MOVQ   acc+88(FP), R11
+	TESTQ  R11, R11
 	JZ     set
 	MOVQ   SI, R11
 	VADDPS (R11), Y0, Y0
@@ -1363,11 +1879,13 @@ store:
 	JMP     next
 
 edge:
+	MOVQ       n+80(FP), R11
 	NEGQ       R11
-	LEAQ       prefix<>+0(SB), R13
-	VMOVDQU    64(R13)(R11*4), Y12
-	VMOVDQU    96(R13)(R11*4), Y13
-	TESTQ      R12, R12
+	LEAQ       prefix<>+0(SB), R12
+	VMOVDQU    64(R12)(R11*4), Y12
+	VMOVDQU    96(R12)(R11*4), Y13
+	MOVQ       acc+88(FP), R11
+	TESTQ      R11, R11
 	JZ         setedge
 	MOVQ       SI, R11
 	VMASKMOVPS (R11), Y12, Y14
@@ -1438,6 +1956,158 @@ storeedge:
 	ADDQ       DI, R11
 	VMASKMOVPS Y10, Y12, (R11)
 	VMASKMOVPS Y11, Y13, 32(R11)
+	JMP        next
+
+narrow:
+	MOVQ    n+80(FP), R15
+	NEGQ    R15
+	LEAQ    prefix<>+0(SB), BP
+	VMOVDQU 64(BP)(R15*4), Y1
+	SUBQ    $0x04, R14
+	JLT     restnarrow
+
+loopnarrow:
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	VBROADCASTSS (R12)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	VBROADCASTSS (R12)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	VBROADCASTSS (R12)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	VBROADCASTSS (R12)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	PREFETCHT1   (R8)
+	ADDQ         step+112(FP), R8
+	SUBQ         $0x04, R14
+	JGE          loopnarrow
+
+restnarrow:
+	ADDQ $0x04, R14
+	JZ   writenarrow
+
+onenarrow:
+	VMASKMOVPS   (R13), Y1, Y3
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y3, Y5, Y0
+	VBROADCASTSS (R11)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y2
+	VBROADCASTSS (R11)(R9*2), Y5
+	VFMADD231PS  Y3, Y5, Y4
+	VBROADCASTSS (R11)(R10*1), Y5
+	VFMADD231PS  Y3, Y5, Y6
+	VBROADCASTSS (R12), Y5
+	VFMADD231PS  Y3, Y5, Y8
+	VBROADCASTSS (R12)(R9*1), Y5
+	VFMADD231PS  Y3, Y5, Y10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          onenarrow
+
+writenarrow:
+	MOVQ       acc+88(FP), R11
+	TESTQ      R11, R11
+	JZ         setnarrow
+	MOVQ       SI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y4, Y4
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y6, Y6
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y8, Y8
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y10, Y10
+
+setnarrow:
+	MOVQ       bias+96(FP), R11
+	TESTQ      R11, R11
+	JZ         storenarrow
+	VMASKMOVPS (R11), Y1, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y2, Y2
+	VADDPS     Y3, Y4, Y4
+	VADDPS     Y3, Y6, Y6
+	VADDPS     Y3, Y8, Y8
+	VADDPS     Y3, Y10, Y10
+
+storenarrow:
+	MOVQ       SI, R11
+	VMASKMOVPS Y0, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y2, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y4, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y6, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y8, Y1, (R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y10, Y1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX

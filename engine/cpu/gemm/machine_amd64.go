@@ -10,7 +10,7 @@ var machines = map[isa.Level]*machine{
 }
 
 var machineAVX512 = machine{
-	word: F32, mr: 12, nr: 32, exact: true,
+	word: F32, mr: 12, nr: 32, exact: 32,
 	kern: []kernelFunc{nil,
 		kernF32x1AVX512, kernF32x2AVX512, kernF32x3AVX512, kernF32x4AVX512, kernF32x5AVX512, kernF32x6AVX512,
 		kernF32x7AVX512, kernF32x8AVX512, kernF32x9AVX512, kernF32x10AVX512, kernF32x11AVX512, kernF32x12AVX512},
@@ -27,7 +27,7 @@ var machineAVX512 = machine{
 // machineAVX512BF16 cannot convert float16 to words: a matmul with a float16 operand is
 // computed in float32.
 var machineAVX512BF16 = machine{
-	word: BF16, mr: 12, nr: 32, exact: true,
+	word: BF16, mr: 12, nr: 32, exact: 32,
 	kern: []kernelFunc{nil,
 		kernBF16x1AVX512, kernBF16x2AVX512, kernBF16x3AVX512, kernBF16x4AVX512, kernBF16x5AVX512, kernBF16x6AVX512,
 		kernBF16x7AVX512, kernBF16x8AVX512, kernBF16x9AVX512, kernBF16x10AVX512, kernBF16x11AVX512, kernBF16x12AVX512},
@@ -43,7 +43,7 @@ var machineAVX512BF16 = machine{
 
 // machineAVX2 packs whole vectors in assembly and the rest in Go.
 var machineAVX2 = machine{
-	word: F32, mr: 6, nr: 16,
+	word: F32, mr: 6, nr: 16, exact: 8,
 	kern:   []kernelFunc{nil, kernF32x1AVX2, kernF32x2AVX2, kernF32x3AVX2, kernF32x4AVX2, kernF32x5AVX2, kernF32x6AVX2},
 	tilesA: [3]tilesFunc{tilesF32AVX2, tilesBF16AVX2, tilesF16AVX2},
 	panelA: [3]panelFunc{panelGo(F32, 6), panelGo(BF16, 6), panelGo(F16, 6)},

@@ -75,7 +75,7 @@ func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 // ViewB returns a float32 op(B) of n columns, stored untransposed, as panels without
 // packing; ok is false if the kernels cannot read it in place.
 func (u Micro) ViewB(n int, b *Matrix) (p Panels, ok bool) {
-	ok = u.m.word == F32 && b.Type == F32 && !b.Trans && (u.m.exact || n%u.m.nr == 0)
+	ok = u.m.word == F32 && b.Type == F32 && !b.Trans && n%u.m.nr <= u.m.exact
 	return Panels{(*byte)(b.Data), b.pitch(), u.m.nr * 4}, ok
 }
 

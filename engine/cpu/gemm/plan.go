@@ -117,7 +117,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		p.source = rowTilesA
 	}
 	p.direct = p.mapB == nil && p.readB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
-		(p.m.exact || n%p.m.nr == 0)
+		n%p.m.nr <= p.m.exact
 	p.packing = layout(p.m, k, n, b, transB, opts.KC)
 	p.packer = &p.m.own
 	if workers > 1 {

@@ -8,7 +8,7 @@ import (
 
 // machinePortable is the reference that every other machine is compared with.
 var machinePortable = machine{
-	word: F32, mr: 4, nr: 4, exact: true,
+	word: F32, mr: 4, nr: 4, exact: 4,
 	kern:   []kernelFunc{nil, kernGo(1), kernGo(2), kernGo(3), kern4x4Go},
 	tilesA: [3]tilesFunc{tilesGo(F32, 4), tilesGo(BF16, 4), tilesGo(F16, 4)},
 	panelA: [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},

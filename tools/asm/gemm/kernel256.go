@@ -8,7 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// kernel256 writes the float32 kernel for tiles of mr <= 6 rows by 16 columns.
+// kernel256 writes the float32 kernel for tiles of mr <= 6 rows by 16 columns, with a
+// loop of its own for 8 or fewer, which reads no more columns of B than there are.
 func kernel256(mr int) {
 	name := fmt.Sprintf("kernF32x%dAVX2", mr)
 	TEXT(name, NOSPLIT, kernelSignature)
@@ -36,42 +37,82 @@ func kernel256(mr int) {
 		}
 	}
 	b, k := gp("b"), gp("k")
-	step := func() {
-		b0, b1, x := YMM(), YMM(), YMM()
-		VMOVUPS(Mem{Base: b}, b0)
-		VMOVUPS(Mem{Base: b, Disp: 32}, b1)
-		for i := range mr {
-			VBROADCASTSS(ar.at(i), x)
-			VFMADD231PS(b0, x, acc[i][0])
-			VFMADD231PS(b1, x, acc[i][1])
+	// masks are those of the columns of the first vectors of a row.
+	masks := func(vectors int) []reg.VecVirtual {
+		n, table := gp("n"), GP64()
+		NEGQ(n)
+		LEAQ(prefixMask(), table)
+		m := make([]reg.VecVirtual, vectors)
+		for j := range m {
+			m[j] = YMM()
+			VMOVDQU(Mem{Base: table, Index: n, Scale: 4, Disp: 64 + 32*j}, m[j])
 		}
-		ADDQ(bs, b)
-		for _, r := range ar.base {
-			ADDQ(csa, r)
-		}
+		return m
 	}
-	SUBQ(Imm(4), k)
-	JLT(LabelRef("rest"))
-	Label("loop")
-	for range 4 {
+	// loop multiplies k words of A with as many rows of B, which load reads, and goes on at
+	// the label write.
+	loop := func(label string, vectors int, load func(j int, v reg.VecVirtual)) {
+		step := func() {
+			row := []reg.VecVirtual{YMM(), YMM()}[:vectors]
+			for j, v := range row {
+				load(j, v)
+			}
+			x := YMM()
+			for i := range mr {
+				VBROADCASTSS(ar.at(i), x)
+				for j, v := range row {
+					VFMADD231PS(v, x, acc[i][j])
+				}
+			}
+			ADDQ(bs, b)
+			for _, r := range ar.base {
+				ADDQ(csa, r)
+			}
+		}
+		SUBQ(Imm(4), k)
+		JLT(LabelRef("rest" + label))
+		Label("loop" + label)
+		for range 4 {
+			step()
+		}
+		PREFETCHT1(Mem{Base: ahead})
+		ADDQ(paramMem("step"), ahead)
+		SUBQ(Imm(4), k)
+		JGE(LabelRef("loop" + label))
+		Label("rest" + label)
+		ADDQ(Imm(4), k)
+		JZ(LabelRef("write" + label))
+		Label("one" + label)
 		step()
+		DECQ(k)
+		JNZ(LabelRef("one" + label))
+		Label("write" + label)
 	}
-	PREFETCHT1(Mem{Base: ahead})
-	ADDQ(paramMem("step"), ahead)
-	SUBQ(Imm(4), k)
-	JGE(LabelRef("loop"))
-	Label("rest")
-	ADDQ(Imm(4), k)
-	JZ(LabelRef("write"))
-	Label("one")
-	step()
-	DECQ(k)
-	JNZ(LabelRef("one"))
-	Label("write")
-	n, accumulate := gp("n"), gp("acc")
-	CMPQ(n, Imm(16))
+	// write adds and stores the parts of the rows that the masks leave.
+	write := func(label string, mask []reg.VecVirtual) {
+		writeTile(mr, len(mask), 32, c, ldc, gp("acc"), label, func(i, j int, m Mem, add bool) {
+			if add {
+				old := YMM()
+				VMASKMOVPS(m, mask[j], old)
+				VADDPS(old, acc[i][j], acc[i][j])
+			} else {
+				VMASKMOVPS(acc[i][j], mask[j], m)
+			}
+		}, func(j int, m Mem) {
+			v := YMM()
+			VMASKMOVPS(m, mask[j], v)
+			for i := range mr {
+				VADDPS(v, acc[i][j], acc[i][j])
+			}
+		})
+	}
+
+	CMPQ(paramMem("n"), Imm(8))
+	JLE(LabelRef("narrow"))
+	loop("", 2, func(j int, v reg.VecVirtual) { VMOVUPS(Mem{Base: b, Disp: 32 * j}, v) })
+	CMPQ(paramMem("n"), Imm(16))
 	JLT(LabelRef("edge"))
-	writeTile(mr, 32, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
+	writeTile(mr, 2, 32, c, ldc, gp("acc"), "", func(i, j int, m Mem, add bool) {
 		if add {
 			VADDPS(m, acc[i][j], acc[i][j])
 		} else {
@@ -86,29 +127,13 @@ func kernel256(mr int) {
 	})
 	JMP(LabelRef("next"))
 	Label("edge")
-	NEGQ(n)
-	table := GP64()
-	LEAQ(prefixMask(), table)
-	var mask [2]reg.VecVirtual
-	for j := range mask {
-		mask[j] = YMM()
-		VMOVDQU(Mem{Base: table, Index: n, Scale: 4, Disp: 64 + 32*j}, mask[j])
-	}
-	writeTile(mr, 32, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
-		if add {
-			old := YMM()
-			VMASKMOVPS(m, mask[j], old)
-			VADDPS(old, acc[i][j], acc[i][j])
-		} else {
-			VMASKMOVPS(acc[i][j], mask[j], m)
-		}
-	}, func(j int, m Mem) {
-		v := YMM()
-		VMASKMOVPS(m, mask[j], v)
-		for i := range mr {
-			VADDPS(v, acc[i][j], acc[i][j])
-		}
-	})
+	write("edge", masks(2))
+	JMP(LabelRef("next"))
+
+	Label("narrow")
+	mask := masks(1)
+	loop("narrow", 1, func(_ int, v reg.VecVirtual) { VMASKMOVPS(Mem{Base: b}, mask[0], v) })
+	write("narrow", mask)
 	Label("next")
 	ADDQ(paramMem("ta"), a)
 	for range mr {

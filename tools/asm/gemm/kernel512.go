@@ -147,7 +147,7 @@ func kernel512(mr int, pairs bool) {
 	width := Load(Param("n"), GP64())
 	CMPQ(width, Imm(32))
 	JLT(LabelRef("edge"))
-	writeTile(mr, 64, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
+	writeTile(mr, 2, 64, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
 		if add {
 			VADDPS(m, acc(i, j), acc(i, j))
 		} else {
@@ -161,7 +161,7 @@ func kernel512(mr int, pairs bool) {
 	})
 	JMP(LabelRef("next"))
 	Label("edge")
-	writeTile(mr, 64, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
+	writeTile(mr, 2, 64, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
 		mask := []reg.Register{reg.K1, reg.K2}[j]
 		if add {
 			VADDPS_Z(m, acc(i, j), mask, acc(i, j))
@@ -196,9 +196,9 @@ func paramMem(name string) Mem {
 	return p.Addr
 }
 
-// writeTile adds C to the accumulators when accumulate is not 0, and the bias if
-// there is one (plus adds half j of it, at m, to all rows), then stores them.
-func writeTile(mr, vector int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool), plus func(j int, m Mem)) {
+// writeTile adds C to the accumulators, vectors in a row, when accumulate is not 0, and
+// the bias if there is one (plus adds vector j of it, at m, to all rows), then stores them.
+func writeTile(mr, vectors, vector int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool), plus func(j int, m Mem)) {
 	pc := GP64()
 	set, store := "set"+label, "store"+label
 	TESTQ(accumulate, accumulate)
@@ -209,14 +209,14 @@ func writeTile(mr, vector int, c, ldc reg.GPVirtual, accumulate reg.Register, la
 			bias := Load(Param("bias"), GP64())
 			TESTQ(bias, bias)
 			JZ(LabelRef(store))
-			for j := range 2 {
+			for j := range vectors {
 				plus(j, Mem{Base: bias, Disp: vector * j})
 			}
 			Label(store)
 		}
 		MOVQ(c, pc)
 		for i := range mr {
-			for j := range 2 {
+			for j := range vectors {
 				op(i, j, Mem{Base: pc, Disp: vector * j}, add)
 			}
 			if i < mr-1 {

@@ -82,6 +82,8 @@ func BenchmarkConv2D(b *testing.B) {
 			{graph.Shape{100, 16, 16, 128}, graph.Shape{256, 128, 3, 3}, 1},
 			{graph.Shape{4, 56, 56, 64}, graph.Shape{64, 64, 3, 3}, 1},
 			{graph.Shape{4, 28, 28, 256}, graph.Shape{512, 256, 1, 1}, 1},
+			{graph.Shape{96, 64, 64, 3}, graph.Shape{8, 3, 3, 3}, 1}, {graph.Shape{96, 64, 64, 3}, graph.Shape{1, 3, 3, 3}, 1},
+			{graph.Shape{96, 64, 64, 1}, graph.Shape{1, 1, 1, 1}, 1},
 		} {
 			b.Run(fmt.Sprintf("%v/%v%v_s%d", d, s.x, s.w, s.stride), func(b *testing.B) {
 				g := graph.NewBuilder("f")

@@ -85,17 +85,19 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 		data, pitch = unsafe.Pointer(&mem[l.plane]), l.framePitch(l.cols, graph.F32)
 		for i := range high {
 			row := unsafe.Slice((*float32)(unsafe.Add(f.data, i*f.pitch)), width*l.ch)
-			for c := range l.ch {
-				strided(floats(mem, l.plane+i*pitch+4*c*width, width), row[c:], l.ch)
-			}
+			apart(floats(mem, l.plane+i*pitch, width*l.ch), row, l.ch)
 		}
 	}
+	reached := (r.cols-1)*l.step[1] + 1
 	for t, tap := range l.taps {
 		for c := range l.ch {
-			for i := range r.rows {
-				at := (i*l.step[0]+tap.y-l.top)*pitch + 4*(c*width+tap.x-l.left)
-				src := unsafe.Slice((*float32)(unsafe.Add(data, at)), (r.cols-1)*l.step[1]+1)
-				strided(floats(mem, l.lines+(t*l.ch+c)*l.pitch+4*i*r.cols, r.cols), src, l.step[1])
+			// Rows of pixels, and of positions.
+			at, from := (tap.y-l.top)*pitch/4+c*width+tap.x-l.left, l.step[0]*pitch/4
+			src := unsafe.Slice((*float32)(data), at+(r.rows-1)*from+reached)
+			dst := floats(mem, l.lines+(t*l.ch+c)*l.pitch, r.rows*r.cols)
+			for ; len(dst) > 0; dst = dst[r.cols:] {
+				strided(dst[:r.cols], src[at:at+reached], l.step[1])
+				at += from
 			}
 		}
 	}
@@ -108,6 +110,40 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 		clear(floats(mem, l.lines+t*l.pitch, alignUp(n, 4))[from:])
 	}
 	return gemm.Matrix{Data: unsafe.Pointer(&mem[l.lines]), Stride: l.pitch / 4}
+}
+
+// apart copies pixels of ch channels to dst, channel by channel.
+func apart(dst, src []float32, ch int) {
+	n := len(src) / ch
+	if ch == 3 {
+		r, g, b := dst[:n], dst[n:][:n], dst[2*n:][:n]
+		for i := range r {
+			r[i], g[i], b[i] = src[0], src[1], src[2]
+			src = src[3:]
+		}
+		return
+	}
+	for c := range ch {
+		strided(dst[c*n:(c+1)*n], src[c:], ch)
+	}
+}
+
+// together does the reverse.
+func together(dst, src []float32, ch int) {
+	n := len(src) / ch
+	if ch == 3 {
+		r, g, b := src[:n], src[n:][:n], src[2*n:][:n]
+		for i, v := range r {
+			dst[0], dst[1], dst[2] = v, g[i], b[i]
+			dst = dst[3:]
+		}
+		return
+	}
+	for c := range ch {
+		for i, v := range src[c*n : (c+1)*n] {
+			dst[i*ch+c] = v
+		}
+	}
 }
 
 // fewIn multiplies patches of few channels: their planes, transposed, by the
@@ -154,14 +190,22 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 				clear(unsafe.Slice(y, positions*n))
 			} else {
 				a := l.lay(rect, mem)
-				a.Trans = true
 				var left gemm.Block
-				if u.Word() == gemm.F32 {
+				switch {
+				case n == 1 && u.Word() == gemm.F32:
+					// The planes are as wide as the panels of the kernels, a column of weights is not.
+					left = u.ViewA(&gemm.Matrix{Data: unsafe.Pointer(&code.m.shared[loose]), Stride: inner})
+					right, _ := u.ViewB(alignUp(positions, u.Cols()), &a)
+					u.Mul(1, positions, inner, &left, right, y, positions, false)
+				case u.Word() == gemm.F32:
+					a.Trans = true
 					left = u.ViewA(&a)
-				} else {
+					u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
+				default:
+					a.Trans = true
 					left = u.PackA(positions, inner, &a, mem[block:])
+					u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
 				}
-				u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
 			}
 			if !direct {
 				for i := range rect.rows {
@@ -192,7 +236,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 		scratch := packed + u.PackedBytes(p.ch, wide)
 		sums := scratch + u.ScratchBytes(p.ch)
 		line := sums + rows*pitch*4
-		c.need(rows*p.ch*4, line+(n+1)*g.cols*4)
+		c.need(rows*p.ch*4, line+2*n*g.cols*4)
 		ps = append(ps, phase{1, func(int, int) {
 			m := floats(code.m.shared, 0, rows*p.ch)
 			for k := range m {
@@ -212,7 +256,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 			}
 			for i := range rect.rows {
 				for o := range n {
-					acc := floats(mem, line, rect.cols)
+					acc := floats(mem, line+4*o*rect.cols, rect.cols)
 					clear(acc)
 					for t, tap := range p.taps {
 						y, x := (rect.i+i)*p.step[0]+tap.y, rect.j*p.step[1]+tap.x
@@ -222,14 +266,10 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 						products := floats(mem, sums+4*((t*n+o)*pitch+(y-y0)*wide), x1-x0)
 						addShifted(acc, products, x-x0, p.step[1])
 					}
-					all := floats(mem, line+4*rect.cols, rect.cols*n)
-					for k, v := range acc {
-						all[k*n+o] = v
-					}
-					if o == n-1 {
-						out.put(r, rect.b, rect.i+i, rect.j, 0, all, n, n)
-					}
 				}
+				all := floats(mem, line+4*n*rect.cols, rect.cols*n)
+				together(all, floats(mem, line, rect.cols*n), n)
+				out.put(r, rect.b, rect.i+i, rect.j, 0, all, n, n)
 			}
 		}})
 	}

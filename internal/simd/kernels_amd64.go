@@ -496,25 +496,13 @@ func columnNormGradBF16AVX512(dx, dy, x []uint16, mean, a, b, c []float32)
 func maxPoolAVX2(dst, x0, x1 []float32, ch int)
 
 //go:noescape
-func maxPoolAVX512(dst, x0, x1 []float32, ch int)
-
-//go:noescape
 func maxPoolBF16AVX2(dst, x0, x1 []uint16, ch int)
-
-//go:noescape
-func maxPoolBF16AVX512(dst, x0, x1 []uint16, ch int)
 
 //go:noescape
 func maxPoolGradAVX2(dx0, dx1, dy, y, x0, x1 []float32, ch int)
 
 //go:noescape
-func maxPoolGradAVX512(dx0, dx1, dy, y, x0, x1 []float32, ch int)
-
-//go:noescape
 func maxPoolGradBF16AVX2(dx0, dx1, dy, y, x0, x1 []uint16, ch int)
-
-//go:noescape
-func maxPoolGradBF16AVX512(dx0, dx1, dy, y, x0, x1 []uint16, ch int)
 
 //go:noescape
 func rotateHalfAVX2(d0, d1, x0, x1, cos, sin []float32, dir float32)

@@ -8,7 +8,7 @@ import (
 )
 
 // PoolChannels must divide the number of channels of MaxPool and MaxPoolGrad.
-const PoolChannels = 16
+const PoolChannels = 8
 
 // pooled panics unless n elements, of whole windows of ch channels, have two rows
 // of images above them.

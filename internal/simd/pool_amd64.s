@@ -49,53 +49,6 @@ end3:
 	VZEROUPPER
 	RET
 
-// func maxPoolAVX512(dst []float32, x0 []float32, x1 []float32, ch int)
-// Requires: AVX, AVX512F
-TEXT ·maxPoolAVX512(SB), $0-80
-	MOVQ dst_base+0(FP), AX
-	MOVQ x0_base+24(FP), CX
-	MOVQ x1_base+48(FP), DX
-	MOVQ dst_len+8(FP), BX
-	MOVQ ch+72(FP), SI
-	XORQ DI, DI
-	XORQ R8, R8
-	MOVQ SI, R9
-
-window1:
-	MOVQ SI, R10
-	SUBQ $0x10, R10
-	JB   end3
-
-loop2:
-	VMOVUPS   (CX)(R8*4), Z0
-	VMOVUPS   (DX)(R8*4), Z1
-	VCMPPS    $0x03, Z0, Z0, K1
-	VMAXPS    Z1, Z0, Z1
-	VBLENDMPS Z0, Z1, K1, Z2
-	VMOVUPS   (CX)(R9*4), Z0
-	VMOVUPS   (DX)(R9*4), Z1
-	VCMPPS    $0x03, Z0, Z0, K1
-	VMAXPS    Z1, Z0, Z1
-	VBLENDMPS Z0, Z1, K1, Z3
-	VCMPPS    $0x03, Z2, Z2, K1
-	VMAXPS    Z3, Z2, Z0
-	VBLENDMPS Z2, Z0, K1, Z4
-	VMOVUPS   Z4, (AX)(DI*4)
-	ADDQ      $0x10, R8
-	ADDQ      $0x10, R9
-	ADDQ      $0x10, DI
-	SUBQ      $0x10, R10
-	JAE       loop2
-
-end3:
-	ADDQ $0x10, R10
-	ADDQ SI, R8
-	ADDQ SI, R9
-	CMPQ DI, BX
-	JB   window1
-	VZEROUPPER
-	RET
-
 // func maxPoolBF16AVX2(dst []uint16, x0 []uint16, x1 []uint16, ch int)
 // Requires: AVX, AVX2
 TEXT ·maxPoolBF16AVX2(SB), $0-80
@@ -143,58 +96,6 @@ loop2:
 
 end3:
 	ADDQ $0x08, R10
-	ADDQ SI, R8
-	ADDQ SI, R9
-	CMPQ DI, BX
-	JB   window1
-	VZEROUPPER
-	RET
-
-// func maxPoolBF16AVX512(dst []uint16, x0 []uint16, x1 []uint16, ch int)
-// Requires: AVX, AVX512F
-TEXT ·maxPoolBF16AVX512(SB), $0-80
-	MOVQ dst_base+0(FP), AX
-	MOVQ x0_base+24(FP), CX
-	MOVQ x1_base+48(FP), DX
-	MOVQ dst_len+8(FP), BX
-	MOVQ ch+72(FP), SI
-	XORQ DI, DI
-	XORQ R8, R8
-	MOVQ SI, R9
-
-window1:
-	MOVQ SI, R10
-	SUBQ $0x10, R10
-	JB   end3
-
-loop2:
-	VPMOVZXWD (CX)(R8*2), Z0
-	VPSLLD    $0x10, Z0, Z0
-	VPMOVZXWD (DX)(R8*2), Z1
-	VPSLLD    $0x10, Z1, Z1
-	VCMPPS    $0x03, Z0, Z0, K1
-	VMAXPS    Z1, Z0, Z1
-	VBLENDMPS Z0, Z1, K1, Z2
-	VPMOVZXWD (CX)(R9*2), Z0
-	VPSLLD    $0x10, Z0, Z0
-	VPMOVZXWD (DX)(R9*2), Z1
-	VPSLLD    $0x10, Z1, Z1
-	VCMPPS    $0x03, Z0, Z0, K1
-	VMAXPS    Z1, Z0, Z1
-	VBLENDMPS Z0, Z1, K1, Z3
-	VCMPPS    $0x03, Z2, Z2, K1
-	VMAXPS    Z3, Z2, Z0
-	VBLENDMPS Z2, Z0, K1, Z4
-	VPSRLD    $0x10, Z4, Z0
-	VPMOVDW   Z0, (AX)(DI*2)
-	ADDQ      $0x10, R8
-	ADDQ      $0x10, R9
-	ADDQ      $0x10, DI
-	SUBQ      $0x10, R10
-	JAE       loop2
-
-end3:
-	ADDQ $0x10, R10
 	ADDQ SI, R8
 	ADDQ SI, R9
 	CMPQ DI, BX
@@ -253,68 +154,6 @@ loop2:
 
 end3:
 	ADDQ $0x08, R13
-	ADDQ R9, R11
-	ADDQ R9, R12
-	CMPQ R10, R8
-	JB   window1
-	VZEROUPPER
-	RET
-
-// func maxPoolGradAVX512(dx0 []float32, dx1 []float32, dy []float32, y []float32, x0 []float32, x1 []float32, ch int)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·maxPoolGradAVX512(SB), $0-152
-	MOVQ dx0_base+0(FP), AX
-	MOVQ dx1_base+24(FP), CX
-	MOVQ dy_base+48(FP), DX
-	MOVQ y_base+72(FP), BX
-	MOVQ x0_base+96(FP), SI
-	MOVQ x1_base+120(FP), DI
-	MOVQ dy_len+56(FP), R8
-	MOVQ ch+144(FP), R9
-	XORQ R10, R10
-	XORQ R11, R11
-	MOVQ R9, R12
-
-window1:
-	MOVQ R9, R13
-	SUBQ $0x10, R13
-	JB   end3
-
-loop2:
-	VMOVUPS   (DX)(R10*4), Z0
-	VMOVUPS   (BX)(R10*4), Z1
-	VMOVUPS   (SI)(R11*4), Z2
-	VCMPPS    $0x11, Z1, Z2, K1
-	VMOVUPS   (SI)(R12*4), Z2
-	VCMPPS    $0x11, Z1, Z2, K2
-	VMOVUPS   (DI)(R11*4), Z2
-	VCMPPS    $0x11, Z1, Z2, K3
-	VMOVUPS   (DI)(R12*4), Z2
-	VCMPPS    $0x11, Z1, Z2, K4
-	VXORPS    Z1, Z1, Z1
-	VBLENDMPS Z1, Z0, K1, Z3
-	VMOVUPS   Z3, (AX)(R11*4)
-	VMOVAPS.Z Z0, K1, Z0
-	VXORPS    Z1, Z1, Z1
-	VBLENDMPS Z1, Z0, K2, Z4
-	VMOVUPS   Z4, (AX)(R12*4)
-	VMOVAPS.Z Z0, K2, Z0
-	VXORPS    Z1, Z1, Z1
-	VBLENDMPS Z1, Z0, K3, Z5
-	VMOVUPS   Z5, (CX)(R11*4)
-	VMOVAPS.Z Z0, K3, Z0
-	VXORPS    Z1, Z1, Z1
-	VBLENDMPS Z1, Z0, K4, Z6
-	VMOVUPS   Z6, (CX)(R12*4)
-	VMOVAPS.Z Z0, K4, Z0
-	ADDQ      $0x10, R11
-	ADDQ      $0x10, R12
-	ADDQ      $0x10, R10
-	SUBQ      $0x10, R13
-	JAE       loop2
-
-end3:
-	ADDQ $0x10, R13
 	ADDQ R9, R11
 	ADDQ R9, R12
 	CMPQ R10, R8
@@ -388,75 +227,6 @@ loop2:
 
 end3:
 	ADDQ $0x08, R13
-	ADDQ R9, R11
-	ADDQ R9, R12
-	CMPQ R10, R8
-	JB   window1
-	VZEROUPPER
-	RET
-
-// func maxPoolGradBF16AVX512(dx0 []uint16, dx1 []uint16, dy []uint16, y []uint16, x0 []uint16, x1 []uint16, ch int)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·maxPoolGradBF16AVX512(SB), $0-152
-	MOVQ dx0_base+0(FP), AX
-	MOVQ dx1_base+24(FP), CX
-	MOVQ dy_base+48(FP), DX
-	MOVQ y_base+72(FP), BX
-	MOVQ x0_base+96(FP), SI
-	MOVQ x1_base+120(FP), DI
-	MOVQ dy_len+56(FP), R8
-	MOVQ ch+144(FP), R9
-	XORQ R10, R10
-	XORQ R11, R11
-	MOVQ R9, R12
-
-window1:
-	MOVQ R9, R13
-	SUBQ $0x10, R13
-	JB   end3
-
-loop2:
-	VPMOVZXWD (DX)(R10*2), Z0
-	VPSLLD    $0x10, Z0, Z0
-	VPSRLD    $0x10, Z0, Z0
-	VPMOVZXWD (BX)(R10*2), Z5
-	VPSLLD    $0x10, Z5, Z5
-	VPMOVZXWD (SI)(R11*2), Z6
-	VPSLLD    $0x10, Z6, Z6
-	VCMPPS    $0x11, Z5, Z6, K1
-	VPMOVZXWD (SI)(R12*2), Z6
-	VPSLLD    $0x10, Z6, Z6
-	VCMPPS    $0x11, Z5, Z6, K2
-	VPMOVZXWD (DI)(R11*2), Z6
-	VPSLLD    $0x10, Z6, Z6
-	VCMPPS    $0x11, Z5, Z6, K3
-	VPMOVZXWD (DI)(R12*2), Z6
-	VPSLLD    $0x10, Z6, Z6
-	VCMPPS    $0x11, Z5, Z6, K4
-	VXORPS    Z5, Z5, Z5
-	VBLENDMPS Z5, Z0, K1, Z1
-	VPMOVDW   Z1, (AX)(R11*2)
-	VMOVAPS.Z Z0, K1, Z0
-	VXORPS    Z5, Z5, Z5
-	VBLENDMPS Z5, Z0, K2, Z2
-	VPMOVDW   Z2, (AX)(R12*2)
-	VMOVAPS.Z Z0, K2, Z0
-	VXORPS    Z5, Z5, Z5
-	VBLENDMPS Z5, Z0, K3, Z3
-	VPMOVDW   Z3, (CX)(R11*2)
-	VMOVAPS.Z Z0, K3, Z0
-	VXORPS    Z5, Z5, Z5
-	VBLENDMPS Z5, Z0, K4, Z4
-	VPMOVDW   Z4, (CX)(R12*2)
-	VMOVAPS.Z Z0, K4, Z0
-	ADDQ      $0x10, R11
-	ADDQ      $0x10, R12
-	ADDQ      $0x10, R10
-	SUBQ      $0x10, R13
-	JAE       loop2
-
-end3:
-	ADDQ $0x10, R13
 	ADDQ R9, R11
 	ADDQ R9, R12
 	CMPQ R10, R8

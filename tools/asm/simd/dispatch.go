@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/tools/asm/sets"
@@ -138,8 +139,12 @@ func table(p sets.Port) []byte {
 }
 
 // column is the level whose code serves for a set of a port: its own where it is not that
-// of what it extends.
+// of what it extends and its vectors are not too wide.
 func (k kernel) column(p sets.Port, s sets.Set) string {
+	if k.lanes > 0 && s.Lanes() > k.lanes {
+		narrower := slices.DeleteFunc(slices.Clone(p.Sets), func(s sets.Set) bool { return s.Lanes() > k.lanes })
+		s = slices.MaxFunc(narrower, func(a, b sets.Set) int { return a.Lanes() - b.Lanes() })
+	}
 	for _, base := range p.Sets {
 		if base.Level == s.Extends && k.text(s) == k.text(base) {
 			return k.column(p, base)

@@ -17,6 +17,10 @@ type kernel struct {
 	step        string
 	whole, rest string
 
+	// lanes, if not 0, is how many lanes a vector has at most: a set with more has the code
+	// of the widest that has not.
+	lanes int
+
 	// constants, if not 0, is how many constants are held in registers at most, where the
 	// body needs many.
 	constants int
@@ -143,10 +147,10 @@ var groups = []struct {
 		{name: "columnNormGradBF16", args: "dx, dy, x []uint16, mean, a, b, c []float32", code: codeColumnNormGrad("bf16"), step: narrow},
 	}},
 	{"pool", []kernel{
-		{name: "maxPool", args: "dst, x0, x1 []float32, ch int", code: codeMaxPool("f32")},
-		{name: "maxPoolBF16", args: "dst, x0, x1 []uint16, ch int", code: codeMaxPool("bf16")},
-		{name: "maxPoolGrad", args: "dx0, dx1, dy, y, x0, x1 []float32, ch int", code: codeMaxPoolGrad("f32")},
-		{name: "maxPoolGradBF16", args: "dx0, dx1, dy, y, x0, x1 []uint16, ch int", code: codeMaxPoolGrad("bf16")},
+		{name: "maxPool", args: "dst, x0, x1 []float32, ch int", code: codeMaxPool("f32"), lanes: 8},
+		{name: "maxPoolBF16", args: "dst, x0, x1 []uint16, ch int", code: codeMaxPool("bf16"), lanes: 8},
+		{name: "maxPoolGrad", args: "dx0, dx1, dy, y, x0, x1 []float32, ch int", code: codeMaxPoolGrad("f32"), lanes: 8},
+		{name: "maxPoolGradBF16", args: "dx0, dx1, dy, y, x0, x1 []uint16, ch int", code: codeMaxPoolGrad("bf16"), lanes: 8},
 	}},
 	{"rotary", []kernel{
 		{name: "rotateHalf", args: "d0, d1, x0, x1, cos, sin []float32, dir float32", code: codeRotateHalf},

@@ -12,9 +12,29 @@ const octaves = 3
 
 // at returns the field at (x, y), with mean 1/2.
 func (n noise) at(x, y float64) float64 {
+	w := walk{noise: n}
+	return w.at(x, y)
+}
+
+// walk is a field at one point after another: neighboring points share the corners of their cells.
+type walk struct {
+	noise
+	cells [octaves]cell
+}
+
+// cell is the lattice cell of an octave that was visited last.
+type cell struct {
+	visited bool
+	i, j    int64
+	// Its corners: (i, j), (i+1, j), (i, j+1) and (i+1, j+1).
+	corners [4]float64
+}
+
+// at is the field at (x, y).
+func (w *walk) at(x, y float64) float64 {
 	sum, weight, total := 0.0, 1.0, 0.0
-	for o := range octaves {
-		sum += weight * (n+noise(o)*0x9e3779b97f4a7c15).octave(x, y)
+	for o := range w.cells {
+		sum += weight * (w.noise+noise(o)*0x9e3779b97f4a7c15).octave(&w.cells[o], x, y)
 		total += weight
 		weight /= 2
 		// A rotation keeps the lattices of the octaves from aligning.
@@ -23,13 +43,16 @@ func (n noise) at(x, y float64) float64 {
 	return sum / total
 }
 
-func (n noise) octave(x, y float64) float64 {
+func (n noise) octave(c *cell, x, y float64) float64 {
 	fx, fy := math.Floor(x), math.Floor(y)
 	i, j := int64(fx), int64(fy)
+	if !c.visited || c.i != i || c.j != j {
+		c.visited, c.i, c.j = true, i, j
+		c.corners[0], c.corners[1] = n.corner(i, j), n.corner(i+1, j)
+		c.corners[2], c.corners[3] = n.corner(i, j+1), n.corner(i+1, j+1)
+	}
 	u, v := quintic(x-fx), quintic(y-fy)
-	top := lerp(n.corner(i, j), n.corner(i+1, j), u)
-	low := lerp(n.corner(i, j+1), n.corner(i+1, j+1), u)
-	return lerp(top, low, v)
+	return lerp(lerp(c.corners[0], c.corners[1], u), lerp(c.corners[2], c.corners[3], u), v)
 }
 
 // corner returns the value at a lattice point.

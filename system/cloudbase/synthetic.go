@@ -94,25 +94,27 @@ func (s *Synthetic) draw(y *sky, f *flight, i int, r *rand.Rand, dst []float32) 
 	sunAhead, sunRight := math.Cos(saa), math.Sin(saa)
 	throw := f.Base[i] * km * math.Tan(sza)
 	// thickness returns the thickness of the layer above a point, 0 where it is clear.
-	thickness := func(ahead, right float64) float64 {
-		return max(0, y.cloud.at(ahead/y.cell, right/y.cell)-y.clear)
+	thickness := func(cloud *walk, ahead, right float64) float64 {
+		return max(0, cloud.at(ahead/y.cell, right/y.cell)-y.clear)
 	}
+	// The points seen, those towards the sun from them, those that shade the ground, and the ground.
+	seen, sunward, shading, ground := walk{noise: y.cloud}, walk{noise: y.cloud}, walk{noise: y.cloud}, walk{noise: y.ground}
 	for row := range f.Height {
 		ahead := (float64(f.Height-1)/2 - float64(row)) * pixel
 		for col := range f.Width {
 			right := (float64(col) - float64(f.Width-1)/2) * pixel
 			ca, cr := here+ahead*near, right*near
 			ga, gr := here+ahead*far, right*far
-			t := thickness(ca, cr)
+			t := thickness(&seen, ca, cr)
 			opacity := 1 - math.Exp(-y.depth*t)
 			slope := 0.0
 			if t > 0 {
 				const step = 40 // m
-				slope = t - thickness(ca+step*sunAhead, cr+step*sunRight)
+				slope = t - thickness(&sunward, ca+step*sunAhead, cr+step*sunRight)
 			}
 			cloud := light * (0.75 + 1.5*slope)
-			shade := math.Exp(-y.depth * thickness(ga+throw*sunAhead, gr+throw*sunRight))
-			surface := light * (y.albedo + y.relief*(y.ground.at(ga/y.grain, gr/y.grain)-0.5)) * (0.35 + 0.65*shade)
+			shade := math.Exp(-y.depth * thickness(&shading, ga+throw*sunAhead, gr+throw*sunRight))
+			surface := light * (y.albedo + y.relief*(ground.at(ga/y.grain, gr/y.grain)-0.5)) * (0.35 + 0.65*shade)
 			v := y.offset + y.gain*lerp(surface, cloud, opacity) + s.Noise*r.NormFloat64()
 			dst[row*f.Width+col] = float32(min(1, max(0, v)))
 		}

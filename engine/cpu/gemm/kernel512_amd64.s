@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func kernF32x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x1AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -34,8 +34,40 @@ tile:
 	PREFETCHT0 64(R10)
 	MOVQ       b+48(FP), R10
 	MOVQ       k+8(FP), R11
-	SUBQ       $0x04, R11
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R11, R11
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R10), K1, Y24
+	VBROADCASTSS (R9), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R11, R11
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R10), K1, Z24
+	VBROADCASTSS (R9), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	ADDQ         BX, R10
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R11
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R10), K1, Z24
@@ -113,6 +145,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R10, $0x10
+	JLE      narrow
 	TESTQ    R9, R9
 	JZ       setedge
 	MOVQ     SI, R9
@@ -132,6 +166,24 @@ storeedge:
 	MOVQ    SI, R9
 	VMOVUPS Z0, K1, (R9)
 	VMOVUPS Z1, K2, 64(R9)
+	JMP     next
+
+narrow:
+	TESTQ    R9, R9
+	JZ       setnarrow
+	MOVQ     SI, R9
+	VADDPS.Z (R9), Z0, K1, Z0
+
+setnarrow:
+	MOVQ      bias+96(FP), R9
+	TESTQ     R9, R9
+	JZ        storenarrow
+	VMOVUPS.Z (R9), K1, Z24
+	VADDPS    Z24, Z0, Z0
+
+storenarrow:
+	MOVQ    SI, R9
+	VMOVUPS Z0, K1, (R9)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -145,7 +197,7 @@ done:
 	RET
 
 // func kernF32x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x2AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -179,8 +231,44 @@ tile:
 	PREFETCHT0 64(R11)
 	MOVQ       b+48(FP), R11
 	MOVQ       k+8(FP), R12
-	SUBQ       $0x04, R12
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R12, R12
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R11), K1, Y24
+	VBROADCASTSS (R10), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R10)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	DECQ         R12
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R12, R12
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R11), K1, Z24
+	VBROADCASTSS (R10), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R10)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	DECQ         R12
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R12
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R11), K1, Z24
@@ -281,6 +369,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R11, $0x10
+	JLE      narrow
 	TESTQ    R10, R10
 	JZ       setedge
 	MOVQ     SI, R10
@@ -308,6 +398,29 @@ storeedge:
 	ADDQ    DI, R10
 	VMOVUPS Z2, K1, (R10)
 	VMOVUPS Z3, K2, 64(R10)
+	JMP     next
+
+narrow:
+	TESTQ    R10, R10
+	JZ       setnarrow
+	MOVQ     SI, R10
+	VADDPS.Z (R10), Z0, K1, Z0
+	ADDQ     DI, R10
+	VADDPS.Z (R10), Z2, K1, Z2
+
+setnarrow:
+	MOVQ      bias+96(FP), R10
+	TESTQ     R10, R10
+	JZ        storenarrow
+	VMOVUPS.Z (R10), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+
+storenarrow:
+	MOVQ    SI, R10
+	VMOVUPS Z0, K1, (R10)
+	ADDQ    DI, R10
+	VMOVUPS Z2, K1, (R10)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -322,7 +435,7 @@ done:
 	RET
 
 // func kernF32x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x3AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -361,8 +474,48 @@ tile:
 	PREFETCHT0 64(R11)
 	MOVQ       b+48(FP), R11
 	MOVQ       k+8(FP), R12
-	SUBQ       $0x04, R12
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R12, R12
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R11), K1, Y24
+	VBROADCASTSS (R10), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R10)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R10)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	DECQ         R12
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R12, R12
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R11), K1, Z24
+	VBROADCASTSS (R10), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R10)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R10)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	ADDQ         BX, R11
+	ADDQ         DX, R10
+	DECQ         R12
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R12
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R11), K1, Z24
@@ -486,6 +639,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R11, $0x10
+	JLE      narrow
 	TESTQ    R10, R10
 	JZ       setedge
 	MOVQ     SI, R10
@@ -521,6 +676,34 @@ storeedge:
 	ADDQ    DI, R10
 	VMOVUPS Z4, K1, (R10)
 	VMOVUPS Z5, K2, 64(R10)
+	JMP     next
+
+narrow:
+	TESTQ    R10, R10
+	JZ       setnarrow
+	MOVQ     SI, R10
+	VADDPS.Z (R10), Z0, K1, Z0
+	ADDQ     DI, R10
+	VADDPS.Z (R10), Z2, K1, Z2
+	ADDQ     DI, R10
+	VADDPS.Z (R10), Z4, K1, Z4
+
+setnarrow:
+	MOVQ      bias+96(FP), R10
+	TESTQ     R10, R10
+	JZ        storenarrow
+	VMOVUPS.Z (R10), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+
+storenarrow:
+	MOVQ    SI, R10
+	VMOVUPS Z0, K1, (R10)
+	ADDQ    DI, R10
+	VMOVUPS Z2, K1, (R10)
+	ADDQ    DI, R10
+	VMOVUPS Z4, K1, (R10)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -536,7 +719,7 @@ done:
 	RET
 
 // func kernF32x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x4AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -580,8 +763,52 @@ tile:
 	PREFETCHT0 64(R12)
 	MOVQ       b+48(FP), R12
 	MOVQ       k+8(FP), R13
-	SUBQ       $0x04, R13
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R13, R13
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R12), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	DECQ         R13
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R13, R13
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R12), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	ADDQ         BX, R12
+	ADDQ         DX, R11
+	DECQ         R13
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R13
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R12), K1, Z24
@@ -728,6 +955,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -771,6 +1000,39 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z6, K1, (R11)
 	VMOVUPS Z7, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -787,7 +1049,7 @@ done:
 	RET
 
 // func kernF32x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x5AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -837,8 +1099,58 @@ tile:
 	PREFETCHT0 64(R13)
 	MOVQ       b+48(FP), R13
 	MOVQ       k+8(FP), R14
-	SUBQ       $0x04, R14
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R14, R14
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R13), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R14, R14
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R13), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R14
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R13), K1, Z24
@@ -1013,6 +1325,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -1064,6 +1378,44 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z8, K1, (R11)
 	VMOVUPS Z9, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -1082,7 +1434,7 @@ done:
 	RET
 
 // func kernF32x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x6AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -1137,8 +1489,62 @@ tile:
 	PREFETCHT0 64(R13)
 	MOVQ       b+48(FP), R13
 	MOVQ       k+8(FP), R14
-	SUBQ       $0x04, R14
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R14, R14
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R13), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R14, R14
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R13), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R14
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R13), K1, Z24
@@ -1336,6 +1742,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -1395,6 +1803,49 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z10, K1, (R11)
 	VMOVUPS Z11, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -1414,7 +1865,7 @@ done:
 	RET
 
 // func kernF32x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x7AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -1474,8 +1925,66 @@ tile:
 	PREFETCHT0 64(R13)
 	MOVQ       b+48(FP), R13
 	MOVQ       k+8(FP), R14
-	SUBQ       $0x04, R14
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R14, R14
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R13), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	VBROADCASTSS (R12)(R9*2), Y26
+	VFMADD231PS  Y24, Y26, Y12
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R14, R14
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R13), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	VBROADCASTSS (R12)(R9*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R14
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R13), K1, Z24
@@ -1696,6 +2205,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -1763,6 +2274,54 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z12, K1, (R11)
 	VMOVUPS Z13, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z12, K1, Z12
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z12, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -1783,7 +2342,7 @@ done:
 	RET
 
 // func kernF32x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x8AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -1848,8 +2407,70 @@ tile:
 	PREFETCHT0 64(R13)
 	MOVQ       b+48(FP), R13
 	MOVQ       k+8(FP), R14
-	SUBQ       $0x04, R14
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R14, R14
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R13), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	VBROADCASTSS (R12)(R9*2), Y26
+	VFMADD231PS  Y24, Y26, Y12
+	VBROADCASTSS (R12)(R10*1), Y27
+	VFMADD231PS  Y24, Y27, Y14
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R14, R14
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R13), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	VBROADCASTSS (R12)(R9*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VBROADCASTSS (R12)(R10*1), Z27
+	VFMADD231PS  Z24, Z27, Z14
+	ADDQ         BX, R13
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R14
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R13), K1, Z24
@@ -2093,6 +2714,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -2168,6 +2791,59 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z14, K1, (R11)
 	VMOVUPS Z15, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z12, K1, Z12
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z14, K1, Z14
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z12, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z14, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -2189,7 +2865,7 @@ done:
 	RET
 
 // func kernF32x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x9AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -2260,8 +2936,76 @@ tile:
 	PREFETCHT0 64(R14)
 	MOVQ       b+48(FP), R14
 	MOVQ       k+8(FP), R15
-	SUBQ       $0x04, R15
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R15, R15
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R14), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	VBROADCASTSS (R12)(R9*2), Y26
+	VFMADD231PS  Y24, Y26, Y12
+	VBROADCASTSS (R12)(R10*1), Y27
+	VFMADD231PS  Y24, Y27, Y14
+	VBROADCASTSS (R13), Y28
+	VFMADD231PS  Y24, Y28, Y16
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R15, R15
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R14), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	VBROADCASTSS (R12)(R9*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VBROADCASTSS (R12)(R10*1), Z27
+	VFMADD231PS  Z24, Z27, Z14
+	VBROADCASTSS (R13), Z28
+	VFMADD231PS  Z24, Z28, Z16
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R15
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R14), K1, Z24
@@ -2533,6 +3277,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -2616,6 +3362,64 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z16, K1, (R11)
 	VMOVUPS Z17, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z12, K1, Z12
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z14, K1, Z14
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z16, K1, Z16
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z12, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z14, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z16, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -2639,7 +3443,7 @@ done:
 	RET
 
 // func kernF32x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x10AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -2715,8 +3519,80 @@ tile:
 	PREFETCHT0 64(R14)
 	MOVQ       b+48(FP), R14
 	MOVQ       k+8(FP), R15
-	SUBQ       $0x04, R15
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R15, R15
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R14), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	VBROADCASTSS (R12)(R9*2), Y26
+	VFMADD231PS  Y24, Y26, Y12
+	VBROADCASTSS (R12)(R10*1), Y27
+	VFMADD231PS  Y24, Y27, Y14
+	VBROADCASTSS (R13), Y28
+	VFMADD231PS  Y24, Y28, Y16
+	VBROADCASTSS (R13)(R9*1), Y29
+	VFMADD231PS  Y24, Y29, Y18
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R15, R15
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R14), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	VBROADCASTSS (R12)(R9*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VBROADCASTSS (R12)(R10*1), Z27
+	VFMADD231PS  Z24, Z27, Z14
+	VBROADCASTSS (R13), Z28
+	VFMADD231PS  Z24, Z28, Z16
+	VBROADCASTSS (R13)(R9*1), Z29
+	VFMADD231PS  Z24, Z29, Z18
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R15
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R14), K1, Z24
@@ -3011,6 +3887,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -3102,6 +3980,69 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z18, K1, (R11)
 	VMOVUPS Z19, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z12, K1, Z12
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z14, K1, Z14
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z16, K1, Z16
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z18, K1, Z18
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z12, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z14, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z16, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z18, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -3126,7 +4067,7 @@ done:
 	RET
 
 // func kernF32x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x11AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -3207,8 +4148,84 @@ tile:
 	PREFETCHT0 64(R14)
 	MOVQ       b+48(FP), R14
 	MOVQ       k+8(FP), R15
-	SUBQ       $0x04, R15
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R15, R15
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R14), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	VBROADCASTSS (R12)(R9*2), Y26
+	VFMADD231PS  Y24, Y26, Y12
+	VBROADCASTSS (R12)(R10*1), Y27
+	VFMADD231PS  Y24, Y27, Y14
+	VBROADCASTSS (R13), Y28
+	VFMADD231PS  Y24, Y28, Y16
+	VBROADCASTSS (R13)(R9*1), Y29
+	VFMADD231PS  Y24, Y29, Y18
+	VBROADCASTSS (R13)(R9*2), Y30
+	VFMADD231PS  Y24, Y30, Y20
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R15, R15
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R14), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	VBROADCASTSS (R12)(R9*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VBROADCASTSS (R12)(R10*1), Z27
+	VFMADD231PS  Z24, Z27, Z14
+	VBROADCASTSS (R13), Z28
+	VFMADD231PS  Z24, Z28, Z16
+	VBROADCASTSS (R13)(R9*1), Z29
+	VFMADD231PS  Z24, Z29, Z18
+	VBROADCASTSS (R13)(R9*2), Z30
+	VFMADD231PS  Z24, Z30, Z20
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R15
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R14), K1, Z24
@@ -3526,6 +4543,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -3625,6 +4644,74 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z20, K1, (R11)
 	VMOVUPS Z21, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z12, K1, Z12
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z14, K1, Z14
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z16, K1, Z16
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z18, K1, Z18
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z20, K1, Z20
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VADDPS    Z24, Z20, Z20
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z12, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z14, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z16, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z18, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z20, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX
@@ -3650,7 +4737,7 @@ done:
 	RET
 
 // func kernF32x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, MMX+
 TEXT ·kernF32x12AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
@@ -3736,8 +4823,88 @@ tile:
 	PREFETCHT0 64(R14)
 	MOVQ       b+48(FP), R14
 	MOVQ       k+8(FP), R15
-	SUBQ       $0x04, R15
-	JLT        rest
+	CMPQ       n+80(FP), $0x08
+	JG         wider8
+	TESTQ      R15, R15
+	JZ         write
+
+loop8:
+	VMOVUPS.Z    (R14), K1, Y24
+	VBROADCASTSS (R11), Y26
+	VFMADD231PS  Y24, Y26, Y0
+	VBROADCASTSS (R11)(R9*1), Y27
+	VFMADD231PS  Y24, Y27, Y2
+	VBROADCASTSS (R11)(R9*2), Y28
+	VFMADD231PS  Y24, Y28, Y4
+	VBROADCASTSS (R11)(R10*1), Y29
+	VFMADD231PS  Y24, Y29, Y6
+	VBROADCASTSS (R12), Y30
+	VFMADD231PS  Y24, Y30, Y8
+	VBROADCASTSS (R12)(R9*1), Y31
+	VFMADD231PS  Y24, Y31, Y10
+	VBROADCASTSS (R12)(R9*2), Y26
+	VFMADD231PS  Y24, Y26, Y12
+	VBROADCASTSS (R12)(R10*1), Y27
+	VFMADD231PS  Y24, Y27, Y14
+	VBROADCASTSS (R13), Y28
+	VFMADD231PS  Y24, Y28, Y16
+	VBROADCASTSS (R13)(R9*1), Y29
+	VFMADD231PS  Y24, Y29, Y18
+	VBROADCASTSS (R13)(R9*2), Y30
+	VFMADD231PS  Y24, Y30, Y20
+	VBROADCASTSS (R13)(R10*1), Y31
+	VFMADD231PS  Y24, Y31, Y22
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop8
+	JMP          write
+
+wider8:
+	CMPQ  n+80(FP), $0x10
+	JG    wider16
+	TESTQ R15, R15
+	JZ    write
+
+loop16:
+	VMOVUPS.Z    (R14), K1, Z24
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VBROADCASTSS (R11)(R9*1), Z27
+	VFMADD231PS  Z24, Z27, Z2
+	VBROADCASTSS (R11)(R9*2), Z28
+	VFMADD231PS  Z24, Z28, Z4
+	VBROADCASTSS (R11)(R10*1), Z29
+	VFMADD231PS  Z24, Z29, Z6
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z24, Z30, Z8
+	VBROADCASTSS (R12)(R9*1), Z31
+	VFMADD231PS  Z24, Z31, Z10
+	VBROADCASTSS (R12)(R9*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VBROADCASTSS (R12)(R10*1), Z27
+	VFMADD231PS  Z24, Z27, Z14
+	VBROADCASTSS (R13), Z28
+	VFMADD231PS  Z24, Z28, Z16
+	VBROADCASTSS (R13)(R9*1), Z29
+	VFMADD231PS  Z24, Z29, Z18
+	VBROADCASTSS (R13)(R9*2), Z30
+	VFMADD231PS  Z24, Z30, Z20
+	VBROADCASTSS (R13)(R10*1), Z31
+	VFMADD231PS  Z24, Z31, Z22
+	ADDQ         BX, R14
+	ADDQ         DX, R11
+	ADDQ         DX, R12
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          loop16
+	JMP          write
+
+wider16:
+	SUBQ $0x04, R15
+	JLT  rest
 
 loop:
 	VMOVUPS.Z    (R14), K1, Z24
@@ -4078,6 +5245,8 @@ store:
 	JMP     next
 
 edge:
+	CMPQ     R12, $0x10
+	JLE      narrow
 	TESTQ    R11, R11
 	JZ       setedge
 	MOVQ     SI, R11
@@ -4185,6 +5354,79 @@ storeedge:
 	ADDQ    DI, R11
 	VMOVUPS Z22, K1, (R11)
 	VMOVUPS Z23, K2, 64(R11)
+	JMP     next
+
+narrow:
+	TESTQ    R11, R11
+	JZ       setnarrow
+	MOVQ     SI, R11
+	VADDPS.Z (R11), Z0, K1, Z0
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z2, K1, Z2
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z4, K1, Z4
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z6, K1, Z6
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z8, K1, Z8
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z10, K1, Z10
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z12, K1, Z12
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z14, K1, Z14
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z16, K1, Z16
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z18, K1, Z18
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z20, K1, Z20
+	ADDQ     DI, R11
+	VADDPS.Z (R11), Z22, K1, Z22
+
+setnarrow:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storenarrow
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VADDPS    Z24, Z20, Z20
+	VADDPS    Z24, Z22, Z22
+
+storenarrow:
+	MOVQ    SI, R11
+	VMOVUPS Z0, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z4, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z6, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z8, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z10, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z12, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z14, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z16, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z18, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z20, K1, (R11)
+	ADDQ    DI, R11
+	VMOVUPS Z22, K1, (R11)
 
 next:
 	ADDQ ta+24(FP), CX

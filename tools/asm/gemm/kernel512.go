@@ -55,7 +55,8 @@ func (r rows) at(i int) Mem {
 
 // kernel512 writes the kernel for tiles of mr rows by 32 columns. One step of
 // the k loop multiplies mr words of A with 32 words of B; a word is a float32,
-// or a pair of bfloat16 neighbors in k when pairs is set.
+// or a pair of bfloat16 neighbors in k when pairs is set. Words of float32 have
+// loops of their own for up to 8 and up to 16 columns.
 func kernel512(mr int, pairs bool) {
 	name, what := fmt.Sprintf("kernF32x%dAVX512", mr), "float32 words"
 	if pairs {
@@ -105,18 +106,27 @@ func kernel512(mr int, pairs bool) {
 	b := Load(Param("b"), GP64()).(reg.GPVirtual)
 	k := Load(Param("k"), GP64()).(reg.GPVirtual)
 
-	step := func() {
-		VMOVUPS_Z(Mem{Base: b}, reg.K1, b0)
-		VMOVUPS_Z(Mem{Base: b, Disp: 64}, reg.K2, b1)
+	step := func(columns int) {
+		size := func(r reg.VecPhysical) reg.VecPhysical {
+			if columns == 8 {
+				return r.AsY().(reg.VecPhysical)
+			}
+			return r
+		}
+		vectors := max(1, columns/16)
+		VMOVUPS_Z(Mem{Base: b}, reg.K1, size(b0))
+		if vectors == 2 {
+			VMOVUPS_Z(Mem{Base: b, Disp: 64}, reg.K2, b1)
+		}
 		for i := range mr {
-			x := zmm[26+i%6]
+			x := size(zmm[26+i%6])
 			VBROADCASTSS(ar.at(i), x)
-			if pairs {
-				vdpbf16ps(b0, x, acc(i, 0))
-				vdpbf16ps(b1, x, acc(i, 1))
-			} else {
-				VFMADD231PS(b0, x, acc(i, 0))
-				VFMADD231PS(b1, x, acc(i, 1))
+			for j := range vectors {
+				if pairs {
+					vdpbf16ps(zmm[24+j], x, acc(i, j))
+				} else {
+					VFMADD231PS(size(zmm[24+j]), x, size(acc(i, j)))
+				}
 			}
 		}
 		ADDQ(bs, b)
@@ -124,11 +134,28 @@ func kernel512(mr int, pairs bool) {
 			ADDQ(csa, r)
 		}
 	}
+	narrow := []int{8, 16}
+	if pairs {
+		narrow = nil
+	}
+	for _, columns := range narrow {
+		loop, wider := fmt.Sprintf("loop%d", columns), fmt.Sprintf("wider%d", columns)
+		CMPQ(paramMem("n"), Imm(uint64(columns)))
+		JG(LabelRef(wider))
+		TESTQ(k, k)
+		JZ(LabelRef("write"))
+		Label(loop)
+		step(columns)
+		DECQ(k)
+		JNZ(LabelRef(loop))
+		JMP(LabelRef("write"))
+		Label(wider)
+	}
 	SUBQ(Imm(4), k)
 	JLT(LabelRef("rest"))
 	Label("loop")
 	for range 4 {
-		step()
+		step(32)
 	}
 	PREFETCHT1(Mem{Base: ahead})
 	ADDQ(paramMem("step"), ahead)
@@ -138,7 +165,7 @@ func kernel512(mr int, pairs bool) {
 	ADDQ(Imm(4), k)
 	JZ(LabelRef("write"))
 	Label("one")
-	step()
+	step(32)
 	DECQ(k)
 	JNZ(LabelRef("one"))
 
@@ -161,19 +188,31 @@ func kernel512(mr int, pairs bool) {
 	})
 	JMP(LabelRef("next"))
 	Label("edge")
-	writeTile(mr, 2, 64, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
-		mask := []reg.Register{reg.K1, reg.K2}[j]
-		if add {
-			VADDPS_Z(m, acc(i, j), mask, acc(i, j))
-		} else {
-			VMOVUPS(acc(i, j), mask, m)
-		}
-	}, func(j int, m Mem) {
-		VMOVUPS_Z(m, []reg.Register{reg.K1, reg.K2}[j], zmm[24+j])
-		for i := range mr {
-			VADDPS(zmm[24+j], acc(i, j), acc(i, j))
-		}
-	})
+	masks := []reg.Register{reg.K1, reg.K2}
+	edge := func(vectors int, label string) {
+		writeTile(mr, vectors, 64, c, ldc, accumulate, label, func(i, j int, m Mem, add bool) {
+			if add {
+				VADDPS_Z(m, acc(i, j), masks[j], acc(i, j))
+			} else {
+				VMOVUPS(acc(i, j), masks[j], m)
+			}
+		}, func(j int, m Mem) {
+			VMOVUPS_Z(m, masks[j], zmm[24+j])
+			for i := range mr {
+				VADDPS(zmm[24+j], acc(i, j), acc(i, j))
+			}
+		})
+	}
+	if !pairs {
+		CMPQ(width, Imm(16))
+		JLE(LabelRef("narrow"))
+	}
+	edge(2, "edge")
+	if !pairs {
+		JMP(LabelRef("next"))
+		Label("narrow")
+		edge(1, "narrow")
+	}
 	Label("next")
 	ADDQ(paramMem("ta"), a)
 	for range mr {

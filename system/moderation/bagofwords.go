@@ -1,12 +1,14 @@
 package moderation
 
 import (
+	"context"
 	"iter"
 	"math"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/metric"
 )
 
@@ -85,25 +87,80 @@ func (w *bagOfWords) margin(bag []int32) float64 {
 	return m
 }
 
+// lists are lists of numbers, one after the other.
+type lists struct {
+	ends  []int // of each list
+	items []int32
+}
+
+// of returns list k.
+func (l *lists) of(k int) []int32 {
+	start := 0
+	if k > 0 {
+		start = l.ends[k-1]
+	}
+	return l.items[start:l.ends[k]]
+}
+
+// reversed returns for each number below n the lists that it is in.
+func (l *lists) reversed(n int) *lists {
+	r := &lists{make([]int, n), make([]int32, len(l.items))}
+	for _, x := range l.items {
+		r.ends[x]++
+	}
+	at := 0
+	for x, count := range r.ends {
+		r.ends[x] = at // for now where its list begins, and then where the next item goes
+		at += count
+	}
+	for k := range l.ends {
+		for _, x := range l.of(k) {
+			r.items[r.ends[x]] = int32(k)
+			r.ends[x]++
+		}
+	}
+	return r
+}
+
+// corpus is what the baseline is fitted to.
+type corpus struct {
+	samples []sample
+	weights [labels]float64 // of the classes
+	bags    *lists          // the features of each text
+	texts   *lists          // the texts that each feature is in
+}
+
+// learn makes the features of texts known and returns the corpus of the texts.
+func (w *bagOfWords) learn(samples []sample, weights [labels]float64) *corpus {
+	w.features = map[string]int32{}
+	c := &corpus{samples: samples, weights: weights, bags: &lists{}}
+	for _, s := range samples {
+		c.bags.items = append(c.bags.items, w.bag(s.text, true)...)
+		c.bags.ends = append(c.bags.ends, len(c.bags.items))
+	}
+	c.texts = c.bags.reversed(len(w.features))
+	w.weights = make([]float64, len(w.features)+1)
+	return c
+}
+
 // trainBagOfWords fits the baseline to the training texts with the class weights, for each penalty of a grid,
 // and keeps the best fit.
-func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWords {
-	w := &bagOfWords{features: map[string]int32{}}
-	bags := make([][]int32, len(samples))
-	for i, s := range samples {
-		bags[i] = w.bag(s.text, true)
-	}
-	w.weights = make([]float64, len(w.features)+1)
+func trainBagOfWords(ctx context.Context, samples, valid []sample, weights [labels]float64, log func(string, ...any)) (*bagOfWords, error) {
+	w := &bagOfWords{}
+	c := w.learn(samples, weights)
+	log("data: fitting the bag of words, the baseline (decision.baseline), with a weight for each of %s", size.Of(len(w.features), "word")+" and pairs of words")
 	best, bestF1 := bagOfWords{}, -1.0
 	for _, penalty := range []float64{4, 1, 0.25, 1. / 16} { // each fit starts from the previous one
-		w.fit(bags, samples, weights, penalty)
+		if err := w.fit(ctx, c, penalty); err != nil {
+			return nil, err
+		}
 		s := w.score(valid)
 		if f1 := metric.Count(s.Margins, s.Positive, 0).F1(); f1 > bestF1 {
 			bestF1 = f1
 			best = bagOfWords{w.features, slices.Clone(w.weights), penalty}
 		}
 	}
-	return &best
+	return &best, nil
 }
 
 // score returns the baseline's scores of texts.
@@ -121,33 +178,47 @@ func (w *bagOfWords) score(samples []sample) *predictions {
 //
 //	sum_i c_i log(1 + exp(-y_i m_i)) + penalty/2 |w|^2
 //
-// by L-BFGS (Nocedal 1980).
-func (w *bagOfWords) fit(bags [][]int32, samples []sample, weights [labels]float64, penalty float64) {
+// by L-BFGS (Nocedal 1980), until ctx is done.
+func (w *bagOfWords) fit(ctx context.Context, c *corpus, penalty float64) error {
+	const texts, features = 256, 256 // of a block: the first words are in most texts
 	bias := len(w.weights) - 1
+	losses, slopes := make([]float64, len(c.samples)), make([]float64, len(c.samples)) // of each text
 	objective := func(x, gradient []float64) float64 {
 		at := bagOfWords{weights: x}
-		sum := 0.0
-		for i, v := range x {
-			gradient[i] = 0
-			if i != bias {
+		blocks(len(c.samples), texts, func(_, from, to int) {
+			for i := from; i < to; i++ {
+				y, weight := -1.0, c.weights[0]
+				if c.samples[i].positive {
+					y, weight = 1, c.weights[1]
+				}
+				m := y * at.margin(c.bags.of(i))
+				e := math.Exp(-math.Abs(m))
+				losses[i] = weight * (max(-m, 0) + math.Log1p(e))
+				wrong := 1 / (1 + e) // the probability of the other class
+				if m > 0 {
+					wrong *= e
+				}
+				slopes[i] = -y * weight * wrong
+			}
+		})
+		sum := total(bias, features, func(from, to int) (sum float64) {
+			for f := from; f < to; f++ {
+				v := x[f]
 				sum += penalty / 2 * v * v
-				gradient[i] = penalty * v
+				g := penalty * v
+				for _, i := range c.texts.of(f) {
+					g += slopes[i]
+				}
+				gradient[f] = g
 			}
-		}
-		for i, bag := range bags {
-			y, c := -1.0, weights[0]
-			if samples[i].positive {
-				y, c = 1, weights[1]
-			}
-			m := y * at.margin(bag)
-			sum += c * (max(-m, 0) + math.Log1p(math.Exp(-math.Abs(m))))
-			g := -y * c * metric.Sigmoid(-m)
-			for _, f := range bag {
-				gradient[f] += g
-			}
-			gradient[bias] += g
+			return sum
+		})
+		gradient[bias] = 0
+		for i, loss := range losses {
+			sum += loss
+			gradient[bias] += slopes[i]
 		}
 		return sum
 	}
-	minimize(w.weights, objective)
+	return minimize(ctx, w.weights, objective)
 }

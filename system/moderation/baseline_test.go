@@ -1,8 +1,14 @@
 package moderation
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/train/metric"
@@ -12,7 +18,7 @@ import (
 func TestMinimize(t *testing.T) {
 	x := []float64{5, -3, 8, 1}
 	scales := []float64{1, 100, 0.01, 10}
-	minimize(x, func(x, g []float64) float64 {
+	if err := minimize(t.Context(), x, func(x, g []float64) float64 {
 		sum := 0.0
 		for i := range x {
 			d := x[i] - float64(i)
@@ -20,7 +26,9 @@ func TestMinimize(t *testing.T) {
 			g[i] = scales[i] * d
 		}
 		return sum
-	})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for i, v := range x {
 		if math.Abs(v-float64(i)) > 0.02 {
 			t.Errorf("coordinate %d is %v", i, v)
@@ -42,21 +50,19 @@ func TestBagOfWordsIsFitted(t *testing.T) {
 		}
 		samples = append(samples, sample{text: text, positive: score+rng.NormFloat64()*2 > 0})
 	}
-	w := &bagOfWords{features: map[string]int32{}}
-	bags := make([][]int32, len(samples))
-	for i, s := range samples {
-		bags[i] = w.bag(s.text, true)
-	}
-	w.weights = make([]float64, len(w.features)+1)
+	w := &bagOfWords{}
 	weights := [labels]float64{0.7, 1.9}
-	w.fit(bags, samples, weights, 0.5)
+	c := w.learn(samples, weights)
+	if err := w.fit(t.Context(), c, 0.5); err != nil {
+		t.Fatal(err)
+	}
 	objective := func() float64 {
 		sum := 0.0
 		for _, v := range w.weights[:len(w.weights)-1] {
 			sum += 0.25 * v * v
 		}
 		for i, s := range samples {
-			m := w.margin(bags[i])
+			m := w.margin(c.bags.of(i))
 			if !s.positive {
 				m = -m
 			}
@@ -77,6 +83,39 @@ func TestBagOfWordsIsFitted(t *testing.T) {
 	}
 }
 
+// TestBagOfWordsRepeats: the fit has the same bits on any number of processors, and ends when it is told to.
+func TestBagOfWordsRepeats(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 3))
+	var samples []sample
+	for range 700 {
+		var text strings.Builder
+		for range 20 {
+			fmt.Fprintf(&text, "w%d ", rng.IntN(3000))
+		}
+		samples = append(samples, sample{text: text.String(), positive: rng.IntN(3) == 0})
+	}
+	fit := func(ctx context.Context, processors int) ([]float64, error) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		w := &bagOfWords{}
+		err := w.fit(ctx, w.learn(samples, [labels]float64{1, 2}), 0.25)
+		return w.weights, err
+	}
+	one, err := fit(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for processors := 2; processors < 6; processors++ {
+		if more, err := fit(t.Context(), processors); err != nil || !slices.Equal(one, more) {
+			t.Errorf("%d processors: other weights than one (%v)", processors, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := fit(ctx, 2); !errors.Is(err, context.Canceled) {
+		t.Errorf("a fit that is to end returns %v", err)
+	}
+}
+
 // TestBagOfWordsLearns: the baseline learns from words, and from pairs where single words are uninformative.
 func TestBagOfWordsLearns(t *testing.T) {
 	var samples []sample
@@ -85,7 +124,10 @@ func TestBagOfWordsLearns(t *testing.T) {
 			samples = append(samples, sample{text: text, positive: positive})
 		}
 	}
-	w := trainBagOfWords(samples, samples, [labels]float64{1, 1})
+	w, err := trainBagOfWords(t.Context(), samples, samples, [labels]float64{1, 1}, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := w.score(samples)
 	if f1 := metric.Count(s.Margins, s.Positive, 0).F1(); f1 != 1 {
 		t.Errorf("F1 %v on what it was trained on", f1)

@@ -69,7 +69,10 @@ func (p *prepared) baselineOf(t *testing.T) metric.Confusion {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := trainBagOfWords(s.train, s.valid, classWeights(p.c, s.train))
+	w, err := trainBagOfWords(context.Background(), s.train, s.valid, classWeights(p.c, s.train), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
 	x := w.score(s.valid)
 	return metric.Count(x.Margins, x.Positive, 0)
 }

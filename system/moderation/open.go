@@ -57,7 +57,9 @@ func prepare(ctx context.Context, c *config.Config, shape system.Shape, env syst
 	}
 	t.announce()
 	if config.Of[Decision](c).Baseline {
-		t.baseline = trainBagOfWords(t.texts.train, t.texts.valid, t.weights)
+		if t.baseline, err = trainBagOfWords(ctx, t.texts.train, t.texts.valid, t.weights, env.Log); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
 }

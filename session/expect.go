@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"math"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -118,6 +119,7 @@ func (r *run) expect(b *Begins, from int64) (err error) {
 	b.Whole, b.Of = b.Expected, 1+len(r.phasesLater)
 	if len(r.phasesLater) > 0 {
 		b.Whole = b.Whole.with(r.later(r.target, r.phasesLater))
+		debug.FreeOSMemory() // planning left more than a run's garbage may take
 	}
 	if from == 0 {
 		batches := 0

@@ -193,7 +193,7 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 				var left gemm.Block
 				switch {
 				case n == 1 && u.Word() == gemm.F32:
-					// The planes are as wide as the panels of the kernels, a column of weights is not.
+					// One row of positions fills the panels of the kernels, which a column of weights would not.
 					left = u.ViewA(&gemm.Matrix{Data: unsafe.Pointer(&code.m.shared[loose]), Stride: inner})
 					right, _ := u.ViewB(alignUp(positions, u.Cols()), &a)
 					u.Mul(1, positions, inner, &left, right, y, positions, false)

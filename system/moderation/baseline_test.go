@@ -83,7 +83,7 @@ func TestBagOfWordsIsFitted(t *testing.T) {
 	}
 }
 
-// TestBagOfWordsRepeats: the fit has the same bits on any number of processors, and ends when it is told to.
+// TestBagOfWordsRepeats: the fit has the same bits on any number of processors, and stops when its context is done.
 func TestBagOfWordsRepeats(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 3))
 	var samples []sample
@@ -112,7 +112,7 @@ func TestBagOfWordsRepeats(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := fit(ctx, 2); !errors.Is(err, context.Canceled) {
-		t.Errorf("a fit that is to end returns %v", err)
+		t.Errorf("a fit whose context is done returns %v", err)
 	}
 }
 

@@ -39,7 +39,7 @@ type machine struct {
 	inRows  []kernelFunc // by rows, for A in rows, if kern reads only packed tiles; or nil
 	byQuads *machine     // for matmuls of whole quads, with the same bits; or nil
 	unit    int          // elements of K at whose multiples callers of a Micro may cut; 0: a word's
-	exact   int          // kernels read no column of B beyond n where that is no more than this
+	exact   int          // where n is at most this, kernels read no column of B beyond n
 
 	tilesA  [3]tilesFunc   // by source type, full tiles of a transposed A
 	panelA  [3]panelFunc   // by source type, one tile of fewer rows

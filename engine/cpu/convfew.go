@@ -85,7 +85,7 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 		data, pitch = unsafe.Pointer(&mem[l.plane]), l.framePitch(l.cols, graph.F32)
 		for i := range high {
 			row := unsafe.Slice((*float32)(unsafe.Add(f.data, i*f.pitch)), width*l.ch)
-			apart(floats(mem, l.plane+i*pitch, width*l.ch), row, l.ch)
+			simd.Transpose(floats(mem, l.plane+i*pitch, width*l.ch), width, row, l.ch, width, l.ch)
 		}
 	}
 	reached := (r.cols-1)*l.step[1] + 1
@@ -110,40 +110,6 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 		clear(floats(mem, l.lines+t*l.pitch, alignUp(n, 4))[from:])
 	}
 	return gemm.Matrix{Data: unsafe.Pointer(&mem[l.lines]), Stride: l.pitch / 4}
-}
-
-// apart copies pixels of ch channels to dst, channel by channel.
-func apart(dst, src []float32, ch int) {
-	n := len(src) / ch
-	if ch == 3 {
-		r, g, b := dst[:n], dst[n:][:n], dst[2*n:][:n]
-		for i := range r {
-			r[i], g[i], b[i] = src[0], src[1], src[2]
-			src = src[3:]
-		}
-		return
-	}
-	for c := range ch {
-		strided(dst[c*n:(c+1)*n], src[c:], ch)
-	}
-}
-
-// together does the reverse.
-func together(dst, src []float32, ch int) {
-	n := len(src) / ch
-	if ch == 3 {
-		r, g, b := src[:n], src[n:][:n], src[2*n:][:n]
-		for i, v := range r {
-			dst[0], dst[1], dst[2] = v, g[i], b[i]
-			dst = dst[3:]
-		}
-		return
-	}
-	for c := range ch {
-		for i, v := range src[c*n : (c+1)*n] {
-			dst[i*ch+c] = v
-		}
-	}
 }
 
 // fewIn multiplies patches of few channels: their planes, transposed, by the
@@ -190,20 +156,19 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 				clear(unsafe.Slice(y, positions*n))
 			} else {
 				a := l.lay(rect, mem)
-				var left gemm.Block
-				switch {
-				case n == 1 && u.Word() == gemm.F32:
+				if n == 1 && u.Word() == gemm.F32 {
 					// One row of positions fills the panels of the kernels, which a column of weights would not.
-					left = u.ViewA(&gemm.Matrix{Data: unsafe.Pointer(&code.m.shared[loose]), Stride: inner})
+					left := u.ViewA(&gemm.Matrix{Data: unsafe.Pointer(&code.m.shared[loose]), Stride: inner})
 					right, _ := u.ViewB(alignUp(positions, u.Cols()), &a)
 					u.Mul(1, positions, inner, &left, right, y, positions, false)
-				case u.Word() == gemm.F32:
+				} else {
 					a.Trans = true
-					left = u.ViewA(&a)
-					u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
-				default:
-					a.Trans = true
-					left = u.PackA(positions, inner, &a, mem[block:])
+					var left gemm.Block
+					if u.Word() == gemm.F32 {
+						left = u.ViewA(&a)
+					} else {
+						left = u.PackA(positions, inner, &a, mem[block:])
+					}
 					u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
 				}
 			}
@@ -268,7 +233,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 					}
 				}
 				all := floats(mem, line+4*n*rect.cols, rect.cols*n)
-				together(all, floats(mem, line, rect.cols*n), n)
+				simd.Transpose(all, n, floats(mem, line, rect.cols*n), rect.cols, n, rect.cols)
 				out.put(r, rect.b, rect.i+i, rect.j, 0, all, n, n)
 			}
 		}})

@@ -30,6 +30,14 @@ const (
 // portable Go.
 func transpose[T float32 | uint16](kernel func(dst []T, dstStride int, src []T, srcStride, rows, cols int),
 	dst []T, dstStride int, src []T, srcStride, rows, cols int) {
+	switch {
+	case cols == 3 && rows > 0:
+		fromTriples(dst, dstStride, src, srcStride, rows)
+		return
+	case rows == 3 && cols > 0:
+		toTriples(dst, dstStride, src, srcStride, cols)
+		return
+	}
 	r, c := rows&^(transposeSide-1), cols&^(transposeSide-1)
 	for i := 0; i < r; i += transposeRows {
 		for j := 0; j < c; j += transposeCols {
@@ -41,6 +49,25 @@ func transpose[T float32 | uint16](kernel func(dst []T, dstStride int, src []T, 
 	}
 	if r < rows && c > 0 {
 		transposeTiles(dst[r:], dstStride, src[r*srcStride:], srcStride, rows-r, c)
+	}
+}
+
+// fromTriples transposes rows of three elements, such as the channels of an image, in one
+// pass.
+func fromTriples[T any](dst []T, dstStride int, src []T, srcStride, rows int) {
+	a, b, c := dst[:rows], dst[dstStride:][:rows], dst[2*dstStride:][:rows]
+	for i := range a {
+		s := src[i*srcStride:][:3]
+		a[i], b[i], c[i] = s[0], s[1], s[2]
+	}
+}
+
+// toTriples does the reverse, for three rows of cols elements.
+func toTriples[T any](dst []T, dstStride int, src []T, srcStride, cols int) {
+	a, b, c := src[:cols], src[srcStride:][:cols], src[2*srcStride:][:cols]
+	for j, v := range a {
+		d := dst[j*dstStride:][:3]
+		d[0], d[1], d[2] = v, b[j], c[j]
 	}
 }
 

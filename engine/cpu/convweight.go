@@ -144,10 +144,7 @@ func (g *weightGrad) addPlanes(set, k int, shared, mem []byte) {
 	} else {
 		left = g.u.PackA(g.inner(), alignUp(positions, g.u.Unit()), &a, mem[g.left:])
 	}
-	right, ok := g.u.ViewB(g.out, &dy)
-	if !ok {
-		right = g.u.PackB(positions, g.out, &dy, mem[g.right:], nil)
-	}
+	right := g.u.ViewOrPackB(positions, g.out, &dy, mem[g.right:])
 	g.u.Mul(g.inner(), g.out, positions, &left, right, &g.sums(shared, set, 0)[0], g.out, k > set*g.set)
 }
 

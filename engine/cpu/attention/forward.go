@@ -77,10 +77,7 @@ func (p *Plan) prepare(args *Args, b, h, j0, keys int, worker []byte) keyBlock {
 	}
 	block.keys = p.widen(k, keys, worker, s.wideK)
 	v = p.widen(v, keys, worker, s.wideV)
-	var ok bool
-	if block.values, ok = p.u.ViewB(p.Size, &v); !ok {
-		block.values = p.u.PackB(keys, p.Size, &v, worker[s.valuesN:], nil)
-	}
+	block.values = p.u.ViewOrPackB(keys, p.Size, &v, worker[s.valuesN:])
 	return block
 }
 

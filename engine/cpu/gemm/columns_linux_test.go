@@ -31,13 +31,10 @@ func TestFewColumns(t *testing.T) {
 							store((*byte)(part.at(i, j)), F32, 0, float32(b.get(i, j)))
 						}
 					}
-					panels, ok := u.ViewB(n, &part)
-					if !ok {
-						if n <= u.m.exact {
-							t.Errorf("%v: %d columns are not taken in place", level, n)
-						}
-						panels = u.PackB(k, n, &part, newGuarded(u.PackedBytes(k, n)).data, nil)
+					if _, ok := u.ViewB(n, &part); !ok && n <= u.m.exact {
+						t.Errorf("%v: %d columns are not taken in place", level, n)
 					}
+					panels := u.ViewOrPackB(k, n, &part, newGuarded(u.PackedBytes(k, n)).data)
 					c := newOperand(m, n, 3, F32, false, sum.get)
 					u.Mul(m, n, k, &left, panels, (*float32)(c.Data), c.Stride, accumulate)
 					if whole == nil {

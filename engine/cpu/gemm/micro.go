@@ -79,6 +79,15 @@ func (u Micro) ViewB(n int, b *Matrix) (p Panels, ok bool) {
 	return Panels{(*byte)(b.Data), b.pitch(), u.m.nr * 4}, ok
 }
 
+// ViewOrPackB returns op(B) [k, n], stored untransposed, as panels: in place if the kernels
+// can read it so, otherwise packed into dst.
+func (u Micro) ViewOrPackB(k, n int, b *Matrix, dst []byte) Panels {
+	if p, ok := u.ViewB(n, b); ok {
+		return p
+	}
+	return u.PackB(k, n, b, dst, nil)
+}
+
 // Rest returns the panels without their first k elements along K, a multiple
 // of Unit, and their first n columns, a multiple of Cols.
 func (p Panels) Rest(u Micro, k, n int) Panels {

@@ -148,7 +148,7 @@ func (w *bagOfWords) learn(samples []sample, weights [labels]float64) *corpus {
 func trainBagOfWords(ctx context.Context, samples, valid []sample, weights [labels]float64, log func(string, ...any)) (*bagOfWords, error) {
 	w := &bagOfWords{}
 	c := w.learn(samples, weights)
-	log("data: fitting the bag of words, the baseline (decision.baseline), with a weight for each of %s", size.Of(len(w.features), "word")+" and pairs of words")
+	log("data: fitting the bag of words, the baseline (decision.baseline), with a weight for each of %s and pairs of words", size.Of(len(w.features), "word"))
 	best, bestF1 := bagOfWords{}, -1.0
 	for _, penalty := range []float64{4, 1, 0.25, 1. / 16} { // each fit starts from the previous one
 		if err := w.fit(ctx, c, penalty); err != nil {
@@ -180,12 +180,12 @@ func (w *bagOfWords) score(samples []sample) *predictions {
 //
 // by L-BFGS (Nocedal 1980), until ctx is done.
 func (w *bagOfWords) fit(ctx context.Context, c *corpus, penalty float64) error {
-	const texts, features = 256, 256 // of a block: the first words are in most texts
+	const few = 256 // texts or features of a block: the first features are in most texts
 	bias := len(w.weights) - 1
 	losses, slopes := make([]float64, len(c.samples)), make([]float64, len(c.samples)) // of each text
 	objective := func(x, gradient []float64) float64 {
 		at := bagOfWords{weights: x}
-		blocks(len(c.samples), texts, func(_, from, to int) {
+		blocks(len(c.samples), few, func(_, from, to int) {
 			for i := from; i < to; i++ {
 				y, weight := -1.0, c.weights[0]
 				if c.samples[i].positive {
@@ -201,7 +201,7 @@ func (w *bagOfWords) fit(ctx context.Context, c *corpus, penalty float64) error 
 				slopes[i] = -y * weight * wrong
 			}
 		})
-		sum := total(bias, features, func(from, to int) (sum float64) {
+		sum := total(bias, few, func(from, to int) (sum float64) {
 			for f := from; f < to; f++ {
 				v := x[f]
 				sum += penalty / 2 * v * v

@@ -1,8 +1,9 @@
-"""What the PyTorch programs for a card share: how updates are timed, and what they took of the card."""
+"""What the PyTorch programs that train whole models share: how updates are timed, and what memory they took."""
 
 import ctypes
 import json
 import math
+import resource
 import statistics
 import time
 
@@ -40,6 +41,24 @@ def energy(torch, device):
     if device != "cuda":
         return None
     return Energy("GPU-" + str(torch.cuda.get_device_properties(0).uuid))
+
+
+def peak_rss():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def cuda_library_rss():
+    """Resident bytes of CUDA libraries that a CUDA build of PyTorch maps although no card is used."""
+    marks = ("/nvidia/", "_cuda", "libcuda", "libcudart", "libcublas", "libcudnn", "libnccl", "libnvrtc", "libcusparse")
+    total, counted = 0, False
+    with open("/proc/self/smaps", encoding="ascii", errors="replace") as maps:
+        for line in maps:
+            head = line.split(None, 5)
+            if not head[0].endswith(":"):
+                counted = len(head) == 6 and any(m in head[5] for m in marks)
+            elif counted and head[0] == "Rss:":
+                total += int(head[1]) * 1024
+    return total
 
 
 def update(torch, work, forward, device, low, compiled):
@@ -100,4 +119,6 @@ def measure(torch, work, mode, device, low, updates, seconds):
     if device == "cuda":
         result["card_bytes"] = torch.cuda.max_memory_reserved()
         result["card_used_bytes"] = max(0, free - torch.cuda.mem_get_info()[0])
+    else:
+        result["rss"] = peak_rss() - cuda_library_rss()
     say(result)

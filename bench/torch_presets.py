@@ -44,6 +44,9 @@ def wrapped(torch, net, loss):
     return Loss()
 
 
+SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)  # of transformers' models
+
+
 def gpt2(torch, small):
     """GPT-2 124M at 8 x 1024: the work `gpt2` of bench/README.md."""
     import torch_train
@@ -56,15 +59,10 @@ def gpt2(torch, small):
     return Work("gpt2", model, (x, target), w["B"] * w["T"])
 
 
-def refocused(torch, small):
-    """configs/refocused-t4.yaml: GPT-NeoX, 20 x 1536, 4 x 1024 tokens eight times."""
+def neox(torch, name, shape, rows, length, accumulation):
+    """A GPT-NeoX on rows of so many tokens."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    shape = dict(vocab_size=50257, hidden_size=1536, num_hidden_layers=20, num_attention_heads=12, intermediate_size=6144, max_position_embeddings=2048)
-    rows, length, accumulation = 4, 1024, 8
-    if small:
-        shape.update(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-        rows, length, accumulation = 2, 32, 2
     config = GPTNeoXConfig(**shape, rotary_pct=0.25, use_parallel_residual=True, tie_word_embeddings=False, hidden_act="gelu", use_cache=False,
                            attn_implementation="sdpa")
     F = torch.nn.functional
@@ -73,7 +71,17 @@ def refocused(torch, small):
     def loss(net, ids, labels):
         return F.cross_entropy(net(input_ids=ids).logits.flatten(0, 1).float(), labels.flatten())
 
-    return Work("refocused", wrapped(torch, GPTNeoXForCausalLM(config).train(), loss), (ids, labels), rows * length * accumulation, accumulation)
+    return Work(name, wrapped(torch, GPTNeoXForCausalLM(config).train(), loss), (ids, labels), rows * length * accumulation, accumulation)
+
+
+def refocused(torch, small):
+    """configs/refocused-t4.yaml: GPT-NeoX, 20 x 1536, 4 x 1024 tokens eight times."""
+    shape = dict(vocab_size=50257, hidden_size=1536, num_hidden_layers=20, num_attention_heads=12, intermediate_size=6144, max_position_embeddings=2048)
+    rows, length, accumulation = 4, 1024, 8
+    if small:
+        shape.update(vocab_size=300, **SMALL)
+        rows, length, accumulation = 2, 32, 2
+    return neox(torch, "refocused", shape, rows, length, accumulation)
 
 
 def texts(torch, rows, length, vocab, pad=1):
@@ -84,13 +92,13 @@ def texts(torch, rows, length, vocab, pad=1):
     return ids.masked_fill(~mask, pad), mask
 
 
-def roberta(small, vocab, positions):
+def roberta(vocab, positions, **shape):
+    """A configuration of RoBERTa-base's sizes, but for those in shape."""
     from transformers import RobertaConfig
 
-    shape = dict(vocab_size=vocab, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=positions + 2)
-    if small:
-        shape.update(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-    return RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5, num_labels=2, attn_implementation="sdpa")
+    base = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
+    return RobertaConfig(vocab_size=vocab, max_position_embeddings=positions + 2, **(base | shape), type_vocab_size=1, layer_norm_eps=1e-5,
+                         num_labels=2, attn_implementation="sdpa")
 
 
 def moderation(torch, small):
@@ -98,7 +106,7 @@ def moderation(torch, small):
     from transformers import RobertaForSequenceClassification
 
     rows, length, vocab = (4, 32, 300) if small else (32, 192, 64001)
-    net = RobertaForSequenceClassification(roberta(small, vocab, 256)).train()
+    net = RobertaForSequenceClassification(roberta(vocab, 256, **(SMALL if small else {}))).train()
     F = torch.nn.functional
     ids, mask = texts(torch, rows, length, vocab)
 
@@ -108,22 +116,29 @@ def moderation(torch, small):
     return Work("moderation", wrapped(torch, net, loss), (ids, mask, torch.randint(2, (rows,))), rows)
 
 
-def dynamo(torch, small):
-    """Phase 0 of configs/dynamo-t4.yaml, where most of its time goes: an encoder of RoBERTa-base's size guesses hidden
-    tokens, 16 x 256 four times."""
+def hidden_tokens(torch, name, config, rows, length, accumulation):
+    """A RoBERTa guesses hidden tokens on rows that are full."""
     from transformers import RobertaForMaskedLM
 
-    rows, length, vocab, accumulation = (4, 32, 300, 2) if small else (16, 256, 50265, 4)
-    net = RobertaForMaskedLM(roberta(small, vocab, 512)).train()
+    net = RobertaForMaskedLM(config).train()
     F = torch.nn.functional
-    ids = torch.randint(2, vocab, (rows, length))
+    ids = torch.randint(2, config.vocab_size, (rows, length))
     places = torch.arange(0, rows * length, 1 / 0.15).long()
 
     def loss(net, ids, places, original):
         x = net.roberta(input_ids=ids).last_hidden_state.flatten(0, 1)[places]  # logits of what is hidden alone
         return F.cross_entropy(net.lm_head(x).float(), original)
 
-    return Work("dynamo", wrapped(torch, net, loss), (ids, places, torch.randint(vocab, places.shape)), rows * length * accumulation, accumulation)
+    batch = (ids, places, torch.randint(config.vocab_size, places.shape))
+    return Work(name, wrapped(torch, net, loss), batch, rows * length * accumulation, accumulation)
+
+
+def dynamo(torch, small):
+    """Phase 0 of configs/dynamo-t4.yaml, where most of its time goes: an encoder of RoBERTa-base's size guesses hidden
+    tokens, 16 x 256 four times."""
+    if small:
+        return hidden_tokens(torch, "dynamo", roberta(300, 512, **SMALL), 4, 32, 2)
+    return hidden_tokens(torch, "dynamo", roberta(50265, 512), 16, 256, 4)
 
 
 def cloudbase(torch, small):

@@ -16,7 +16,6 @@ import argparse
 import glob
 import math
 import os
-import resource
 import statistics
 import sys
 import time
@@ -75,24 +74,6 @@ def restart_clean(args):
     elif args.mode != "default":
         env["LD_PRELOAD"] = ":".join(preloads())
     os.execve(sys.executable, [sys.executable, *sys.argv], env)
-
-
-def peak_rss():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def cuda_library_rss():
-    """Resident bytes of CUDA libraries that a CUDA build of PyTorch maps although no card is used."""
-    marks = ("/nvidia/", "_cuda", "libcuda", "libcudart", "libcublas", "libcudnn", "libnccl", "libnvrtc", "libcusparse")
-    total, counted = 0, False
-    with open("/proc/self/smaps", encoding="ascii", errors="replace") as maps:
-        for line in maps:
-            head = line.split(None, 5)
-            if not head[0].endswith(":"):
-                counted = len(head) == 6 and any(m in head[5] for m in marks)
-            elif counted and head[0] == "Rss:":
-                total += int(head[1]) * 1024
-    return total
 
 
 def busy_seconds():
@@ -219,7 +200,7 @@ def main():
     import torch
     import torch.utils.checkpoint
 
-    rss_import = peak_rss()
+    rss_import = torch_measure.peak_rss()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     w = WORKLOADS[args.workload]
@@ -255,11 +236,11 @@ def main():
             foreign.append(max(0.0, busy_seconds() - busy - (time.process_time() - own)) / t)
     flops = step_flops(w)
     median = statistics.median(times)
-    cuda = cuda_library_rss()
+    cuda = torch_measure.cuda_library_rss()
     torch_measure.say({
         "workload": args.workload, "mode": args.mode, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
         "compile": args.compile, "card_bytes": torch.cuda.max_memory_reserved() if args.device == "cuda" else 0, "ms": round(median * 1e3, 2), "best_ms": round(min(times) * 1e3, 2),
-        "rss": peak_rss() - cuda, "rss_import": rss_import - cuda, "rss_cuda_libraries": cuda,
+        "rss": torch_measure.peak_rss() - cuda, "rss_import": rss_import - cuda, "rss_cuda_libraries": cuda,
         "steps": len(times), "threads": torch.get_num_threads(), "gflop": round(flops / 1e9, 1),
         "gflops": round(flops / median / 1e9, 1), "foreign_cpu": round(statistics.median(foreign), 3),
         "first_update_s": round(first, 2), "first_loss": round(losses[0], 4), "last_loss": round(losses[-1], 4),

@@ -198,6 +198,21 @@ func TestFullDisk(t *testing.T) {
 	sameRuns(t, work, "copy")
 }
 
+// TestFullDiskForData: where the disk is full before the data is prepared, one line says so, another where there
+// may be room, and nothing is left behind.
+func TestFullDiskForData(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	out, code := in(t, work, "1m", `
+		snug train cloudbase-quickstart --synthetic.flights 12 --split.validation flight-1 --split.calibration flight-2 --split.test flight-3 --out run/a; echo "code: $?"
+		find run -mindepth 1`)
+	_, after, _ := strings.Cut(out, "data: storing")
+	lines := strings.Split(strings.TrimSpace(after), "\n")
+	if len(lines) != 4 || !strings.HasSuffix(lines[1], "no space left on device") || !strings.Contains(lines[2], "make room there, or choose another folder with --data.cache_dir") || lines[3] != "code: 1" || code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+}
+
 // TestReadOnly: a run directory that cannot be written to is rejected before any work.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()

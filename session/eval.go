@@ -160,7 +160,7 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 		own.Data.Tokenizer.Path = of.Path
 	}
 	if own.Data.CacheDir == "" {
-		own.Data.CacheDir = filepath.Join(other, "data")
+		own.Data.CacheDir = filepath.Join(other, dataFolder)
 	}
 	return s.open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, From: from, Log: silent})
 }

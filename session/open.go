@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
@@ -24,15 +25,22 @@ func (s *Setup) Cache(dir string) string {
 	if s.ofPhase {
 		dir = filepath.Dir(filepath.Clean(dir))
 	}
-	return filepath.Join(dir, "data")
+	return filepath.Join(dir, dataFolder)
 }
+
+// dataFolder has the prepared data of a run directory, unless data.cache_dir is set.
+const dataFolder = "data"
 
 // Data prepares the data, or reuses what was prepared before. Close it with [CloseData].
 func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 	if err := folder(env.Cache); err != nil {
 		return nil, fmt.Errorf("data.cache_dir: %w", err)
 	}
-	return s.open(ctx, s.Config, s.Model, env)
+	run, err := s.open(ctx, s.Config, s.Model, env)
+	if errors.Is(err, syscall.ENOSPC) {
+		err = fmt.Errorf("%w\nprepared data goes to %s: make room there, or choose another folder with --data.cache_dir", err, env.Cache)
+	}
+	return run, err
 }
 
 // open opens the data of a configuration and model, which may be other than those of s.

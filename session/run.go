@@ -196,11 +196,11 @@ func runHeap() (undo func()) {
 	return func() { debug.SetGCPercent(was) }
 }
 
-// makeDir creates a run directory if nothing of that name exists. undo removes the folders it created, as
+// makeDir creates a run directory if nothing of that name exists. undo removes the folders that did not exist, as
 // long as they are empty: a folder with only data must not look like a run.
 func makeDir(dir string) (undo func(), err error) {
 	var made []string
-	for _, name := range []string{checkpoint.Folder, rundir.LockFile, ""} {
+	for _, name := range []string{checkpoint.Folder, rundir.LockFile, dataFolder, ""} {
 		if path := filepath.Join(dir, name); !exists(path) {
 			made = append(made, path)
 		}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
@@ -92,6 +93,11 @@ func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]
 		})
 	}
 	wg.Wait()
+	for _, err := range errs {
+		if errors.Is(err, syscall.ENOSPC) {
+			return nil, err // as with all flights after it
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

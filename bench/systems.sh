@@ -2,7 +2,7 @@
 # snug's quickstarts against PyTorch on this machine's CPU, in turns: milliseconds of an update, peak memory, and
 # the ratios of both.
 #
-#   bench/systems.sh [quickstart moderation-quickstart cloudbase-quickstart dynamo-quickstart]
+#   bench/systems.sh [quickstart agiformer-quickstart moderation-quickstart cloudbase-quickstart dynamo-quickstart]
 #
 # ROUNDS=5 says how many turns, SNUG_CPU_ISA=avx2 holds both sides to AVX2. bench/setup.sh makes the PyTorch side first;
 # SNUG_BENCH_ENV says where it is.
@@ -13,7 +13,7 @@ if [ ! -x "$ENV/bin/python" ]; then
   echo "systems.sh: no PyTorch environment at $ENV; run bench/setup.sh (or set SNUG_BENCH_ENV)" >&2
   exit 1
 fi
-[ $# -gt 0 ] || set -- quickstart moderation-quickstart cloudbase-quickstart dynamo-quickstart
+[ $# -gt 0 ] || set -- quickstart agiformer-quickstart moderation-quickstart cloudbase-quickstart dynamo-quickstart
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 go -C "$HERE/.." build -o "$scratch/snug" .

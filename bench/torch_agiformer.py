@@ -1,6 +1,7 @@
 """The system agiformer in PyTorch as one would write it to be fast: no loop over tokens, experts on as many rows as they
-may take, fixed shapes. What it computes is that of tools/goldens/agiformer.py, with the kinds of experts of
-configs/agiformer-base-t4.yaml (language and logic, one for each token) and a frozen GPT-NeoX as the language model."""
+may take, fixed shapes. What it computes is that of tools/goldens/agiformer.py, with one expert for each token, of the kinds
+standard, logic, causal and language, for which there is a frozen GPT-NeoX. Without changes, a Shape is that of
+configs/agiformer-base-t4.yaml."""
 
 import dataclasses
 import math
@@ -15,7 +16,9 @@ class Shape:
     ff: int = 2048
     length: int = 512
     kernel: int = 3
+    kinds: tuple = ("logic", "language")
     capacity: float = 1.25
+    relation: int = 512
     slots: int = 1000
     segment: int = 64
     writes: int = 4
@@ -129,36 +132,53 @@ def build(torch, s):
                 x = x + a + m["down"](F.gelu(m["up"](m["n2"](x))))
             return self.norm(x)
 
+    class Expert(nn.Module):
+        """A feed-forward network, unless it is a standard expert after attention and relations among its tokens."""
+
+        def __init__(self, kind):
+            super().__init__()
+            d, self.kind = s.d, kind
+            if kind == "causal":
+                self.temporal = nn.Parameter(0.02 * torch.randn(s.length, d))
+            if kind != "standard":
+                self.attention, self.first = Attention(), nn.Linear(d, s.relation)
+                self.second, self.relation = nn.Linear(d, s.relation, bias=False), nn.Linear(s.relation, d)
+            self.norm, self.up, self.down = nn.LayerNorm(d), nn.Linear(d, s.ff), nn.Linear(s.ff, d)
+
+        def forward(self, x, at, cs):
+            """x [B, n, d] are the tokens at the times at [B, n]."""
+            y = 0
+            if self.kind != "standard":
+                known = x + self.temporal[at].to(x.dtype) if self.kind == "causal" else x
+                y = self.attention(known, cs[:, at][:, :, None])
+                first, second = self.first(known + y), self.second(known + y)
+                n = x.shape[1]
+                before = torch.ones(n, n, device=x.device, dtype=first.dtype).tril()
+                before = before / before.sum(-1, keepdim=True)
+                y = y + self.relation(((first[:, :, None] + second[:, None]).relu() * before[None, :, :, None]).sum(2))
+            return y + self.down(F.gelu(self.up(self.norm(x + y))))
+
+    class LanguageExpert(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.dense = nn.Linear(s.d, s.language), nn.Linear(s.language, s.d)
+
+        def forward(self, x, said):
+            return self.dense(F.silu(self.gate(x)) * said)
+
     class Experts(nn.Module):
         def __init__(self):
             super().__init__()
-            d = s.d
-            self.router = nn.Linear(d, 2, bias=False)
-            self.attention, self.first = Attention(), nn.Linear(d, d)
-            self.second, self.relation = nn.Linear(d, d, bias=False), nn.Linear(d, d)
-            self.norm, self.up, self.down = nn.LayerNorm(d), nn.Linear(d, s.ff), nn.Linear(s.ff, d)
-            self.gate, self.said = nn.Linear(d, s.language), nn.Linear(s.language, d)
-
-        def logic(self, x, cs):
-            y = self.attention(x, cs)
-            first, second = self.first(x + y), self.second(x + y)
-            n = x.shape[1]
-            before = torch.ones(n, n, device=x.device, dtype=first.dtype).tril()
-            before = before / before.sum(-1, keepdim=True)
-            pairs = ((first[:, :, None] + second[:, None]).relu() * before[None, :, :, None]).sum(2)
-            y = y + self.relation(pairs)
-            return y + self.down(F.gelu(self.up(self.norm(x + y))))
-
-        def language(self, x, said):
-            return self.said(F.silu(self.gate(x)) * said)
+            self.router = nn.Linear(s.d, len(s.kinds), bias=False)
+            self.each = nn.ModuleList(LanguageExpert() if kind == "language" else Expert(kind) for kind in s.kinds)
 
         def forward(self, h, said, cs):
             b, t, d = h.shape
             probs = self.router(h).float().softmax(-1)
             best, choice = probs.max(-1)
-            most = min(t, math.ceil(s.capacity * t / 2))
+            most = min(t, math.ceil(s.capacity * t / len(s.kinds)))
             out = torch.zeros_like(h)
-            for e in range(2):
+            for e, (kind, expert) in enumerate(zip(s.kinds, self.each)):
                 wants = choice == e
                 taken = wants & (wants.cumsum(1) <= most)
                 # The tokens of the expert in order of time, then others to fill its rows.
@@ -166,13 +186,13 @@ def build(torch, s):
                 there = taken.gather(1, at)[..., None]
                 wide = at[..., None].expand(-1, -1, d)
                 x = h.gather(1, wide)
-                if e == 0:
-                    y = self.logic(x, cs[:, at][:, :, None])
+                if kind == "language":
+                    y = expert(x, said.gather(1, at[..., None].expand(-1, -1, said.shape[-1])))
                 else:
-                    y = self.language(x, said.gather(1, at[..., None].expand(-1, -1, said.shape[-1])))
+                    y = expert(x, at, cs)
                 out = out.scatter_add(1, wide, (y * there).to(out.dtype))
-            share = F.one_hot(choice, 2).float().mean((0, 1))
-            return out * best[..., None].to(out.dtype), 2 * (share * probs.mean((0, 1))).sum()
+            share = F.one_hot(choice, len(s.kinds)).float().mean((0, 1))
+            return out * best[..., None].to(out.dtype), len(s.kinds) * (share * probs.mean((0, 1))).sum()
 
     class Head(nn.Module):
         def __init__(self):
@@ -189,7 +209,8 @@ def build(torch, s):
             self.embedding, self.convolution = nn.Embedding(s.vocab, d), nn.Conv1d(d, d, s.kernel)
             self.convolution_norm, self.dense, self.front_norm = nn.LayerNorm(d), nn.Linear(d, d), nn.LayerNorm(d)
             self.memory = Memory()
-            self.language_norm, self.language_in, self.language = nn.LayerNorm(d), nn.Linear(d, s.language), Language()
+            if "language" in s.kinds:
+                self.language_norm, self.language_in, self.language = nn.LayerNorm(d), nn.Linear(d, s.language), Language()
             self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(2 * s.layers))
             self.attentions = nn.ModuleList(Attention() for _ in range(s.layers))
             self.experts = nn.ModuleList(Experts() for _ in range(s.layers))
@@ -224,7 +245,7 @@ def build(torch, s):
 
         def forward(self, ids, labels):
             x = self.memory(self.front(ids))
-            said = self.language(self.language_in(self.language_norm(x)))
+            said = self.language(self.language_in(self.language_norm(x))) if "language" in s.kinds else None
             states, balance = [x], 0
             for i in range(s.layers):
                 x = x + self.drop(self.attentions[i](self.norms[2 * i](x), self.cs))

@@ -168,7 +168,7 @@ def agiformer(torch, small):
     shape = torch_agiformer.Shape()
     rows, accumulation = 8, 4
     if small:
-        shape = torch_agiformer.Shape(d=32, layers=2, heads=2, ff=48, length=32, slots=16, segment=10, language=32, language_layers=2, language_heads=2, language_ff=64)
+        shape = torch_agiformer.Shape(d=32, relation=32, layers=2, heads=2, ff=48, length=32, slots=16, segment=10, language=32, language_layers=2, language_heads=2, language_ff=64)
         rows, accumulation = 2, 2
     net = torch_agiformer.build(torch, shape)
     ids, labels = torch.randint(shape.vocab, (2, rows, shape.length))

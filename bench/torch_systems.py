@@ -13,6 +13,7 @@ or, with --default, without. Batches are made up, attention is scaled_dot_produc
     moderation-quickstart `snug bench moderation-quickstart --synthetic --model.wide_rows 0`
     cloudbase-quickstart  `snug bench cloudbase-quickstart`
     dynamo-quickstart     `snug bench dynamo-quickstart --phases.stage encoder`, its phase 0
+    agiformer-quickstart  `snug bench agiformer-quickstart`
 
 Needs PyTorch and, but for cloudbase, transformers.
 """
@@ -89,7 +90,16 @@ def dynamo_quickstart(torch):
     return torch_presets.hidden_tokens(torch, "dynamo-quickstart", config, 32, 64, 1)
 
 
-WORKS = {f.__name__.replace("_", "-"): f for f in (moderation, cloudbase, quickstart, moderation_quickstart, cloudbase_quickstart, dynamo_quickstart)}
+def agiformer_quickstart(torch):
+    import torch_agiformer
+
+    shape = torch_agiformer.Shape(d=128, layers=3, heads=4, ff=384, length=192, kinds=("standard", "standard", "logic", "causal"), capacity=1.5,
+                                  relation=32, slots=128, segment=48, dropout=0)
+    ids, labels = torch.randint(shape.vocab, (2, 16, shape.length))
+    return Work("agiformer-quickstart", torch_agiformer.build(torch, shape).train(), (ids, labels), 16 * shape.length)
+
+
+WORKS = {f.__name__.replace("_", "-"): f for f in (moderation, cloudbase, quickstart, moderation_quickstart, cloudbase_quickstart, dynamo_quickstart, agiformer_quickstart)}
 
 
 def main():

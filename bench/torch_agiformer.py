@@ -1,6 +1,6 @@
 """The system agiformer in PyTorch as one would write it to be fast: no loop over tokens, experts on as many rows as they
 may take, fixed shapes. What it computes is that of tools/goldens/agiformer.py, with one expert for each token, of the kinds
-standard, logic, causal and language, for which there is a frozen GPT-NeoX. Without changes, a Shape is that of
+standard, logic, causal and language, the last with a frozen GPT-NeoX. The defaults of Shape are those of
 configs/agiformer-base-t4.yaml."""
 
 import dataclasses
@@ -133,7 +133,7 @@ def build(torch, s):
             return self.norm(x)
 
     class Expert(nn.Module):
-        """A feed-forward network, unless it is a standard expert after attention and relations among its tokens."""
+        """A feed-forward network; in all kinds but standard, attention and relations among the tokens come first."""
 
         def __init__(self, kind):
             super().__init__()

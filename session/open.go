@@ -36,17 +36,17 @@ func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 	if err := folder(env.Cache); err != nil {
 		return nil, fmt.Errorf("data.cache_dir: %w", err)
 	}
-	run, err := s.open(ctx, s.Config, s.Model, env)
-	if errors.Is(err, syscall.ENOSPC) {
-		err = fmt.Errorf("%w\nprepared data goes to %s: make room there, or choose another folder with --data.cache_dir", err, env.Cache)
-	}
-	return run, err
+	return s.open(ctx, s.Config, s.Model, env)
 }
 
 // open opens the data of a configuration and model, which may be other than those of s.
 func (s *Setup) open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
 	defer boundHeap(s.Host.Memory.Free())()
-	return s.System.Open(ctx, c, m, env)
+	run, err := s.System.Open(ctx, c, m, env)
+	if errors.Is(err, syscall.ENOSPC) {
+		err = fmt.Errorf("%w\nprepared data goes to %s: make room there, or choose another folder with --data.cache_dir", err, env.Cache)
+	}
+	return run, err
 }
 
 // boundHeap makes garbage collections more frequent before the heap exceeds the given memory, less the rest of

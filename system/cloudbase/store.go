@@ -95,7 +95,7 @@ func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]
 	wg.Wait()
 	for _, err := range errs {
 		if errors.Is(err, syscall.ENOSPC) {
-			return nil, err // as with all flights after it
+			return nil, err // the other flights failed for the same reason
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -24,7 +24,8 @@ loop1:
 	VBROADCASTSS word_3f000000<>+0(SB), Y3
 	VADDPS       Y3, Y2, Y2
 	VPSRLD       $0x17, Y2, Y3
-	VPERMPS      signed8_1_of_8_0_0<>+0(SB), Y3, Y3
+	VMOVAPS      signed8_1_of_8_0_0<>+0(SB), Y4
+	VPERMPS      Y4, Y3, Y3
 	VANDPS       word_007fffff<>+0(SB), Y2, Y4
 	VORPS        word_3f800000<>+0(SB), Y4, Y4
 	VMULPS       word_41100000<>+0(SB), Y4, Y4
@@ -263,7 +264,8 @@ loop1:
 	VBROADCASTSS word_3fc00000<>+0(SB), Y2
 	VADDPS       Y2, Y1, Y1
 	VPSRLD       $0x17, Y1, Y2
-	VPERMPS      unsigned8_1_of_8_0_0<>+0(SB), Y2, Y2
+	VMOVAPS      unsigned8_1_of_8_0_0<>+0(SB), Y3
+	VPERMPS      Y3, Y2, Y2
 	VANDPS       word_007fffff<>+0(SB), Y1, Y3
 	VORPS        word_3f800000<>+0(SB), Y3, Y3
 	VMULPS       word_41100000<>+0(SB), Y3, Y3
@@ -441,7 +443,8 @@ loop1:
 	VPMAXSD      Y4, Y3, Y3
 	VBROADCASTSS word_00000007<>+0(SB), Y4
 	VPADDD       Y4, Y3, Y4
-	VPERMPS      signed8_9_of_8_0_0<>+0(SB), Y4, Y4
+	VMOVAPS      signed8_9_of_8_0_0<>+0(SB), Y5
+	VPERMPS      Y5, Y4, Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS word_3f8e38e4<>+0(SB), Y4
 	VCMPPS       $0x1e, Y4, Y2, Y4
@@ -819,7 +822,8 @@ loop1:
 	VPMAXSD      Y4, Y3, Y3
 	VBROADCASTSS word_00000007<>+0(SB), Y4
 	VPADDD       Y4, Y3, Y4
-	VPERMPS      unsigned8_9_of_8_0_0<>+0(SB), Y4, Y4
+	VMOVAPS      unsigned8_9_of_8_0_0<>+0(SB), Y5
+	VPERMPS      Y5, Y4, Y4
 	VMULPS       Y4, Y1, Y4
 	VBROADCASTSS word_3f8e38e4<>+0(SB), Y5
 	VCMPPS       $0x1e, Y5, Y4, Y5

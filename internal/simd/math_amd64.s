@@ -11,10 +11,74 @@ TEXT ·expAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y2
+	VBROADCASTSS word_42b20000<>+0(SB), Y1
+	VBROADCASTSS word_42b20000<>+0(SB), Y3
+	VMINPS       Y0, Y1, Y0
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS word_c2d00000<>+0(SB), Y1
+	VBROADCASTSS word_c2d00000<>+0(SB), Y3
+	VMAXPS       Y0, Y1, Y0
+	VMAXPS       Y2, Y3, Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y1
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y0, Y1
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y3, Y4
+	VSUBPS       word_4b400000<>+0(SB), Y1, Y2
+	VSUBPS       word_4b400000<>+0(SB), Y4, Y5
+	VFNMADD231PS word_3f317000<>+0(SB), Y2, Y0
+	VFNMADD231PS word_3f317000<>+0(SB), Y5, Y3
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y2, Y0
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y5, Y3
+	VBROADCASTSS word_3ab51226<>+0(SB), Y2
+	VBROADCASTSS word_3ab51226<>+0(SB), Y5
+	VFMADD213PS  word_3c091cea<>+0(SB), Y0, Y2
+	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y0, Y2
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y0, Y2
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3efffffe<>+0(SB), Y0, Y2
+	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3f800000<>+0(SB), Y0, Y2
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3f800000<>+0(SB), Y0, Y2
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
+	VPSUBD       word_4b400000<>+0(SB), Y1, Y0
+	VPSUBD       word_4b400000<>+0(SB), Y4, Y3
+	VPSRAD       $0x01, Y0, Y1
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y1, Y0, Y0
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       word_0000007f<>+0(SB), Y1, Y1
+	VPADDD       word_0000007f<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y4, Y5, Y2
+	VPADDD       word_0000007f<>+0(SB), Y0, Y0
+	VPADDD       word_0000007f<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y0, Y0
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y0, Y1, Y0
+	VMULPS       Y3, Y2, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VBROADCASTSS word_42b20000<>+0(SB), Y1
 	VMINPS       Y0, Y1, Y0
@@ -44,12 +108,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -81,7 +145,7 @@ end2:
 	VMULPS       Y1, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -313,10 +377,94 @@ TEXT ·logAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y2
+	VBROADCASTSS word_00800000<>+0(SB), Y1
+	VBROADCASTSS word_00800000<>+0(SB), Y3
+	VCMPPS       $0x11, Y1, Y0, Y1
+	VCMPPS       $0x11, Y3, Y2, Y4
+	VMULPS       word_4b000000<>+0(SB), Y0, Y3
+	VMULPS       word_4b000000<>+0(SB), Y2, Y5
+	VBLENDVPS    Y1, Y3, Y0, Y3
+	VBLENDVPS    Y4, Y5, Y2, Y6
+	VPSUBD       word_3f400000<>+0(SB), Y3, Y5
+	VPSUBD       word_3f400000<>+0(SB), Y6, Y7
+	VPSRAD       $0x17, Y5, Y5
+	VPSRAD       $0x17, Y7, Y8
+	VPSLLD       $0x17, Y5, Y7
+	VPSLLD       $0x17, Y8, Y9
+	VPSUBD       Y7, Y3, Y3
+	VPSUBD       Y9, Y6, Y6
+	VCVTDQ2PS    Y5, Y5
+	VCVTDQ2PS    Y8, Y7
+	VANDPS       word_41b80000<>+0(SB), Y1, Y1
+	VANDPS       word_41b80000<>+0(SB), Y4, Y4
+	VSUBPS       Y1, Y5, Y1
+	VSUBPS       Y4, Y7, Y4
+	VSUBPS       word_3f800000<>+0(SB), Y3, Y3
+	VSUBPS       word_3f800000<>+0(SB), Y6, Y7
+	VBROADCASTSS word_bd3d1a16<>+0(SB), Y5
+	VBROADCASTSS word_bd3d1a16<>+0(SB), Y8
+	VFMADD213PS  word_3dd8bc3a<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3dd8bc3a<>+0(SB), Y7, Y8
+	VFMADD213PS  word_be0708a5<>+0(SB), Y3, Y5
+	VFMADD213PS  word_be0708a5<>+0(SB), Y7, Y8
+	VFMADD213PS  word_3e142638<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3e142638<>+0(SB), Y7, Y8
+	VFMADD213PS  word_be2a6e93<>+0(SB), Y3, Y5
+	VFMADD213PS  word_be2a6e93<>+0(SB), Y7, Y8
+	VFMADD213PS  word_3e4cb572<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3e4cb572<>+0(SB), Y7, Y8
+	VFMADD213PS  word_be800041<>+0(SB), Y3, Y5
+	VFMADD213PS  word_be800041<>+0(SB), Y7, Y8
+	VFMADD213PS  word_3eaaaad1<>+0(SB), Y3, Y5
+	VFMADD213PS  word_3eaaaad1<>+0(SB), Y7, Y8
+	VFMADD213PS  word_bf000000<>+0(SB), Y3, Y5
+	VFMADD213PS  word_bf000000<>+0(SB), Y7, Y8
+	VMULPS       Y3, Y3, Y6
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y6, Y5, Y5
+	VMULPS       Y9, Y8, Y6
+	VFMADD231PS  word_3805fdf4<>+0(SB), Y1, Y5
+	VFMADD231PS  word_3805fdf4<>+0(SB), Y4, Y6
+	VADDPS       Y3, Y5, Y3
+	VADDPS       Y7, Y6, Y5
+	VFMADD231PS  word_3f317000<>+0(SB), Y1, Y3
+	VFMADD231PS  word_3f317000<>+0(SB), Y4, Y5
+	VBROADCASTSS word_7f800000<>+0(SB), Y1
+	VBROADCASTSS word_7f800000<>+0(SB), Y4
+	VCMPPS       $0x00, Y1, Y0, Y1
+	VCMPPS       $0x00, Y4, Y2, Y4
+	VBLENDVPS    Y1, Y0, Y3, Y1
+	VBLENDVPS    Y4, Y2, Y5, Y4
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y5, Y5, Y5
+	VCMPPS       $0x00, Y3, Y0, Y3
+	VCMPPS       $0x00, Y5, Y2, Y5
+	VBLENDVPS    Y3, word_ff800000<>+0(SB), Y1, Y1
+	VBLENDVPS    Y5, word_ff800000<>+0(SB), Y4, Y4
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y5, Y5, Y5
+	VCMPPS       $0x19, Y3, Y0, Y0
+	VCMPPS       $0x19, Y5, Y2, Y2
+	VBLENDVPS    Y0, word_7fc00000<>+0(SB), Y1, Y0
+	VBLENDVPS    Y2, word_7fc00000<>+0(SB), Y4, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VBROADCASTSS word_00800000<>+0(SB), Y1
 	VCMPPS       $0x11, Y1, Y0, Y1
@@ -356,12 +504,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -403,7 +551,7 @@ end2:
 	VBLENDVPS    Y1, word_7fc00000<>+0(SB), Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -655,10 +803,72 @@ TEXT ·tanhAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y3
+	VBROADCASTSS word_41140000<>+0(SB), Y1
+	VBROADCASTSS word_41140000<>+0(SB), Y4
+	VANDPS       word_7fffffff<>+0(SB), Y0, Y2
+	VANDPS       word_7fffffff<>+0(SB), Y3, Y5
+	VMINPS       Y2, Y1, Y1
+	VMINPS       Y5, Y4, Y2
+	VADDPS       Y1, Y1, Y1
+	VADDPS       Y2, Y2, Y5
+	VBROADCASTSS word_4b40007f<>+0(SB), Y2
+	VBROADCASTSS word_4b40007f<>+0(SB), Y6
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y1, Y2
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y5, Y6
+	VSUBPS       word_4b40007f<>+0(SB), Y2, Y4
+	VSUBPS       word_4b40007f<>+0(SB), Y6, Y7
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y6, Y6
+	VFNMADD231PS word_3f317000<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3f317000<>+0(SB), Y7, Y5
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y7, Y5
+	VBROADCASTSS word_3950d0a8<>+0(SB), Y4
+	VBROADCASTSS word_3950d0a8<>+0(SB), Y8
+	VFMADD213PS  word_3ab6ba3a<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3ab6ba3a<>+0(SB), Y5, Y8
+	VFMADD213PS  word_3c088848<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3c088848<>+0(SB), Y5, Y8
+	VFMADD213PS  word_3d2aaa57<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3d2aaa57<>+0(SB), Y5, Y8
+	VFMADD213PS  word_3e2aaaab<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3e2aaaab<>+0(SB), Y5, Y8
+	VFMADD213PS  word_3f000000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f000000<>+0(SB), Y5, Y8
+	VMULPS       Y1, Y1, Y7
+	VMULPS       Y5, Y5, Y9
+	VFMADD213PS  Y1, Y7, Y4
+	VFMADD213PS  Y5, Y9, Y8
+	VSUBPS       word_3f800000<>+0(SB), Y2, Y1
+	VSUBPS       word_3f800000<>+0(SB), Y6, Y5
+	VFMADD213PS  Y1, Y2, Y4
+	VFMADD213PS  Y5, Y6, Y8
+	VADDPS       word_40000000<>+0(SB), Y4, Y1
+	VADDPS       word_40000000<>+0(SB), Y8, Y2
+	VDIVPS       Y1, Y4, Y1
+	VDIVPS       Y2, Y8, Y2
+	VANDPS       word_80000000<>+0(SB), Y0, Y0
+	VANDPS       word_80000000<>+0(SB), Y3, Y3
+	VORPS        Y0, Y1, Y0
+	VORPS        Y3, Y2, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VBROADCASTSS word_41140000<>+0(SB), Y1
 	VANDPS       word_7fffffff<>+0(SB), Y0, Y2
@@ -687,12 +897,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -723,7 +933,7 @@ end2:
 	VORPS        Y1, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -936,10 +1146,80 @@ TEXT ·sigmoidAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y3
+	VORPS        word_80000000<>+0(SB), Y0, Y1
+	VORPS        word_80000000<>+0(SB), Y3, Y4
+	VBROADCASTSS word_c2d00000<>+0(SB), Y2
+	VBROADCASTSS word_c2d00000<>+0(SB), Y5
+	VMAXPS       Y1, Y2, Y1
+	VMAXPS       Y4, Y5, Y5
+	VBROADCASTSS word_4b400000<>+0(SB), Y2
+	VBROADCASTSS word_4b400000<>+0(SB), Y6
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y1, Y2
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y5, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       word_4b400000<>+0(SB), Y6, Y7
+	VFNMADD231PS word_3f317000<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3f317000<>+0(SB), Y7, Y5
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y7, Y5
+	VBROADCASTSS word_3ab51226<>+0(SB), Y4
+	VBROADCASTSS word_3ab51226<>+0(SB), Y7
+	VFMADD213PS  word_3c091cea<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3c091cea<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3efffffe<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3efffffe<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y7
+	VPSUBD       word_4b400000<>+0(SB), Y2, Y1
+	VPSUBD       word_4b400000<>+0(SB), Y6, Y5
+	VPSRAD       $0x01, Y1, Y2
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       word_0000007f<>+0(SB), Y2, Y2
+	VPADDD       word_0000007f<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y6, Y7, Y4
+	VPADDD       word_0000007f<>+0(SB), Y1, Y1
+	VPADDD       word_0000007f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS word_3f800000<>+0(SB), Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y5
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VBLENDVPS    Y3, Y4, Y5, Y3
+	VADDPS       Y2, Y1, Y1
+	VADDPS       Y5, Y4, Y2
+	VDIVPS       Y1, Y0, Y0
+	VDIVPS       Y2, Y3, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VORPS        word_80000000<>+0(SB), Y0, Y1
 	VBROADCASTSS word_c2d00000<>+0(SB), Y2
@@ -972,12 +1252,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -1012,7 +1292,7 @@ end2:
 	VDIVPS       Y2, Y1, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -1104,10 +1384,114 @@ TEXT ·softplusAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y3
+	VORPS        word_80000000<>+0(SB), Y0, Y1
+	VORPS        word_80000000<>+0(SB), Y3, Y4
+	VBROADCASTSS word_c2d00000<>+0(SB), Y2
+	VBROADCASTSS word_c2d00000<>+0(SB), Y5
+	VMAXPS       Y1, Y2, Y1
+	VMAXPS       Y4, Y5, Y5
+	VBROADCASTSS word_4b400000<>+0(SB), Y2
+	VBROADCASTSS word_4b400000<>+0(SB), Y6
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y1, Y2
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y5, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       word_4b400000<>+0(SB), Y6, Y7
+	VFNMADD231PS word_3f317000<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3f317000<>+0(SB), Y7, Y5
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y7, Y5
+	VBROADCASTSS word_3ab51226<>+0(SB), Y4
+	VBROADCASTSS word_3ab51226<>+0(SB), Y7
+	VFMADD213PS  word_3c091cea<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3c091cea<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3efffffe<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3efffffe<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y7
+	VPSUBD       word_4b400000<>+0(SB), Y2, Y1
+	VPSUBD       word_4b400000<>+0(SB), Y6, Y5
+	VPSRAD       $0x01, Y1, Y2
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       word_0000007f<>+0(SB), Y2, Y2
+	VPADDD       word_0000007f<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y6, Y7, Y4
+	VPADDD       word_0000007f<>+0(SB), Y1, Y1
+	VPADDD       word_0000007f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y5, Y4, Y5
+	VCMPPS       $0x1d, word_3f000000<>+0(SB), Y1, Y2
+	VCMPPS       $0x1d, word_3f000000<>+0(SB), Y5, Y6
+	VSUBPS       word_3f800000<>+0(SB), Y1, Y4
+	VSUBPS       word_3f800000<>+0(SB), Y5, Y7
+	VMULPS       word_3f000000<>+0(SB), Y4, Y4
+	VMULPS       word_3f000000<>+0(SB), Y7, Y7
+	VBLENDVPS    Y2, Y4, Y1, Y1
+	VBLENDVPS    Y6, Y7, Y5, Y7
+	VBROADCASTSS word_bd3d1a16<>+0(SB), Y4
+	VBROADCASTSS word_bd3d1a16<>+0(SB), Y8
+	VFMADD213PS  word_3dd8bc3a<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3dd8bc3a<>+0(SB), Y7, Y8
+	VFMADD213PS  word_be0708a5<>+0(SB), Y1, Y4
+	VFMADD213PS  word_be0708a5<>+0(SB), Y7, Y8
+	VFMADD213PS  word_3e142638<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3e142638<>+0(SB), Y7, Y8
+	VFMADD213PS  word_be2a6e93<>+0(SB), Y1, Y4
+	VFMADD213PS  word_be2a6e93<>+0(SB), Y7, Y8
+	VFMADD213PS  word_3e4cb572<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3e4cb572<>+0(SB), Y7, Y8
+	VFMADD213PS  word_be800041<>+0(SB), Y1, Y4
+	VFMADD213PS  word_be800041<>+0(SB), Y7, Y8
+	VFMADD213PS  word_3eaaaad1<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3eaaaad1<>+0(SB), Y7, Y8
+	VFMADD213PS  word_bf000000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_bf000000<>+0(SB), Y7, Y8
+	VMULPS       Y1, Y1, Y5
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y5, Y4, Y4
+	VMULPS       Y9, Y8, Y5
+	VADDPS       Y1, Y4, Y1
+	VADDPS       Y7, Y5, Y4
+	VANDPS       word_3f317218<>+0(SB), Y2, Y2
+	VANDPS       word_3f317218<>+0(SB), Y6, Y5
+	VADDPS       Y2, Y1, Y1
+	VADDPS       Y5, Y4, Y4
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y5, Y5, Y5
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y3, Y5, Y2
+	VADDPS       Y0, Y1, Y0
+	VADDPS       Y2, Y4, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VORPS        word_80000000<>+0(SB), Y0, Y1
 	VBROADCASTSS word_c2d00000<>+0(SB), Y2
@@ -1157,12 +1541,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -1214,7 +1598,7 @@ end2:
 	VADDPS       Y1, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -1367,10 +1751,84 @@ TEXT ·sinAVX2(SB), $0-52
 	MOVQ   x_base+24(FP), CX
 	MOVQ   dst_len+8(FP), DX
 	XORQ   BX, BX
-	SUBQ   $0x08, DX
+	SUBQ   $0x10, DX
 	JB     end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y1
+	VMOVUPS      32(CX)(BX*4), Y4
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y2
+	VANDPS       word_7fffffff<>+0(SB), Y4, Y5
+	VBROADCASTSS word_47c35000<>+0(SB), Y3
+	VBROADCASTSS word_47c35000<>+0(SB), Y6
+	VCMPPS       $0x1e, Y3, Y2, Y2
+	VCMPPS       $0x1e, Y6, Y5, Y7
+	VORPS        Y2, Y0, Y0
+	VORPS        Y7, Y0, Y0
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y8
+	VFMADD231PS  word_3f22f983<>+0(SB), Y1, Y3
+	VFMADD231PS  word_3f22f983<>+0(SB), Y4, Y8
+	VSUBPS       word_4b400000<>+0(SB), Y3, Y5
+	VSUBPS       word_4b400000<>+0(SB), Y8, Y9
+	VMOVAPS      Y1, Y6
+	VMOVAPS      Y4, Y10
+	VFNMADD231PS word_3fc90fdb<>+0(SB), Y5, Y6
+	VFNMADD231PS word_3fc90fdb<>+0(SB), Y9, Y10
+	VFNMADD231PS word_b33bbd2e<>+0(SB), Y5, Y6
+	VFNMADD231PS word_b33bbd2e<>+0(SB), Y9, Y10
+	VFNMADD231PS word_a6f72ced<>+0(SB), Y5, Y6
+	VFNMADD231PS word_a6f72ced<>+0(SB), Y9, Y10
+	VMULPS       Y6, Y6, Y5
+	VMULPS       Y10, Y10, Y12
+	VBROADCASTSS word_b94ca75a<>+0(SB), Y9
+	VBROADCASTSS word_b94ca75a<>+0(SB), Y13
+	VFMADD213PS  word_3c0883b0<>+0(SB), Y5, Y9
+	VFMADD213PS  word_3c0883b0<>+0(SB), Y12, Y13
+	VFMADD213PS  word_be2aaaa3<>+0(SB), Y5, Y9
+	VFMADD213PS  word_be2aaaa3<>+0(SB), Y12, Y13
+	VMULPS       Y6, Y5, Y11
+	VMULPS       Y10, Y12, Y14
+	VFMADD213PS  Y6, Y11, Y9
+	VFMADD213PS  Y10, Y14, Y13
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y11
+	VFMADD231PS  word_bf000000<>+0(SB), Y5, Y6
+	VFMADD231PS  word_bf000000<>+0(SB), Y12, Y11
+	VBROADCASTSS word_37cd012d<>+0(SB), Y10
+	VBROADCASTSS word_37cd012d<>+0(SB), Y14
+	VFMADD213PS  word_bab60646<>+0(SB), Y5, Y10
+	VFMADD213PS  word_bab60646<>+0(SB), Y12, Y14
+	VFMADD213PS  word_3d2aaaa5<>+0(SB), Y5, Y10
+	VFMADD213PS  word_3d2aaaa5<>+0(SB), Y12, Y14
+	VMULPS       Y5, Y5, Y5
+	VMULPS       Y12, Y12, Y12
+	VFMADD213PS  Y6, Y5, Y10
+	VFMADD213PS  Y11, Y12, Y14
+	VPSLLD       $0x1f, Y3, Y5
+	VPSLLD       $0x1f, Y8, Y6
+	VBLENDVPS    Y5, Y10, Y9, Y5
+	VBLENDVPS    Y6, Y14, Y13, Y6
+	VPSLLD       $0x1e, Y3, Y3
+	VPSLLD       $0x1e, Y8, Y8
+	VANDPS       word_80000000<>+0(SB), Y3, Y3
+	VANDPS       word_80000000<>+0(SB), Y8, Y8
+	VXORPS       Y3, Y5, Y3
+	VXORPS       Y8, Y6, Y5
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBLENDVPS    Y7, Y4, Y5, Y2
+	VMOVUPS      Y1, (AX)(BX*4)
+	VMOVUPS      Y2, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y1
 	VANDPS       word_7fffffff<>+0(SB), Y1, Y2
 	VBROADCASTSS word_47c35000<>+0(SB), Y3
@@ -1405,12 +1863,12 @@ loop1:
 	VMOVUPS      Y1, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y1
@@ -1447,7 +1905,7 @@ end2:
 	VBLENDVPS    Y3, Y2, Y4, Y2
 	VMASKMOVPS   Y2, Y1, (AX)(BX*4)
 
-done3:
+done5:
 	VMOVMSKPS Y0, AX
 	MOVL      AX, beyond+48(FP)
 	VZEROUPPER
@@ -1681,10 +2139,86 @@ TEXT ·cosAVX2(SB), $0-52
 	MOVQ   x_base+24(FP), CX
 	MOVQ   dst_len+8(FP), DX
 	XORQ   BX, BX
-	SUBQ   $0x08, DX
+	SUBQ   $0x10, DX
 	JB     end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y1
+	VMOVUPS      32(CX)(BX*4), Y4
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y2
+	VANDPS       word_7fffffff<>+0(SB), Y4, Y5
+	VBROADCASTSS word_47c35000<>+0(SB), Y3
+	VBROADCASTSS word_47c35000<>+0(SB), Y6
+	VCMPPS       $0x1e, Y3, Y2, Y2
+	VCMPPS       $0x1e, Y6, Y5, Y7
+	VORPS        Y2, Y0, Y0
+	VORPS        Y7, Y0, Y0
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y8
+	VFMADD231PS  word_3f22f983<>+0(SB), Y1, Y3
+	VFMADD231PS  word_3f22f983<>+0(SB), Y4, Y8
+	VSUBPS       word_4b400000<>+0(SB), Y3, Y5
+	VSUBPS       word_4b400000<>+0(SB), Y8, Y9
+	VMOVAPS      Y1, Y6
+	VMOVAPS      Y4, Y10
+	VFNMADD231PS word_3fc90fdb<>+0(SB), Y5, Y6
+	VFNMADD231PS word_3fc90fdb<>+0(SB), Y9, Y10
+	VFNMADD231PS word_b33bbd2e<>+0(SB), Y5, Y6
+	VFNMADD231PS word_b33bbd2e<>+0(SB), Y9, Y10
+	VFNMADD231PS word_a6f72ced<>+0(SB), Y5, Y6
+	VFNMADD231PS word_a6f72ced<>+0(SB), Y9, Y10
+	VMULPS       Y6, Y6, Y5
+	VMULPS       Y10, Y10, Y12
+	VBROADCASTSS word_b94ca75a<>+0(SB), Y9
+	VBROADCASTSS word_b94ca75a<>+0(SB), Y13
+	VFMADD213PS  word_3c0883b0<>+0(SB), Y5, Y9
+	VFMADD213PS  word_3c0883b0<>+0(SB), Y12, Y13
+	VFMADD213PS  word_be2aaaa3<>+0(SB), Y5, Y9
+	VFMADD213PS  word_be2aaaa3<>+0(SB), Y12, Y13
+	VMULPS       Y6, Y5, Y11
+	VMULPS       Y10, Y12, Y14
+	VFMADD213PS  Y6, Y11, Y9
+	VFMADD213PS  Y10, Y14, Y13
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y11
+	VFMADD231PS  word_bf000000<>+0(SB), Y5, Y6
+	VFMADD231PS  word_bf000000<>+0(SB), Y12, Y11
+	VBROADCASTSS word_37cd012d<>+0(SB), Y10
+	VBROADCASTSS word_37cd012d<>+0(SB), Y14
+	VFMADD213PS  word_bab60646<>+0(SB), Y5, Y10
+	VFMADD213PS  word_bab60646<>+0(SB), Y12, Y14
+	VFMADD213PS  word_3d2aaaa5<>+0(SB), Y5, Y10
+	VFMADD213PS  word_3d2aaaa5<>+0(SB), Y12, Y14
+	VMULPS       Y5, Y5, Y5
+	VMULPS       Y12, Y12, Y12
+	VFMADD213PS  Y6, Y5, Y10
+	VFMADD213PS  Y11, Y12, Y14
+	VPADDD       word_00000001<>+0(SB), Y3, Y3
+	VPADDD       word_00000001<>+0(SB), Y8, Y6
+	VPSLLD       $0x1f, Y3, Y5
+	VPSLLD       $0x1f, Y6, Y8
+	VBLENDVPS    Y5, Y10, Y9, Y5
+	VBLENDVPS    Y8, Y14, Y13, Y8
+	VPSLLD       $0x1e, Y3, Y3
+	VPSLLD       $0x1e, Y6, Y6
+	VANDPS       word_80000000<>+0(SB), Y3, Y3
+	VANDPS       word_80000000<>+0(SB), Y6, Y6
+	VXORPS       Y3, Y5, Y3
+	VXORPS       Y6, Y8, Y5
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBLENDVPS    Y7, Y4, Y5, Y2
+	VMOVUPS      Y1, (AX)(BX*4)
+	VMOVUPS      Y2, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y1
 	VANDPS       word_7fffffff<>+0(SB), Y1, Y2
 	VBROADCASTSS word_47c35000<>+0(SB), Y3
@@ -1720,12 +2254,12 @@ loop1:
 	VMOVUPS      Y1, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y1
@@ -1763,7 +2297,7 @@ end2:
 	VBLENDVPS    Y3, Y2, Y4, Y2
 	VMASKMOVPS   Y2, Y1, (AX)(BX*4)
 
-done3:
+done5:
 	VMOVMSKPS Y0, AX
 	MOVL      AX, beyond+48(FP)
 	VZEROUPPER
@@ -1899,10 +2433,106 @@ TEXT ·geluAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y3
+	VBROADCASTSS word_40d5c000<>+0(SB), Y1
+	VBROADCASTSS word_40d5c000<>+0(SB), Y4
+	VANDPS       word_7fffffff<>+0(SB), Y0, Y2
+	VANDPS       word_7fffffff<>+0(SB), Y3, Y5
+	VMINPS       Y2, Y1, Y1
+	VMINPS       Y5, Y4, Y4
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y5, Y5, Y5
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y3, Y5, Y5
+	VBROADCASTSS word_4b400000<>+0(SB), Y2
+	VBROADCASTSS word_4b400000<>+0(SB), Y6
+	VADDPS       word_3ee41c80<>+0(SB), Y1, Y3
+	VADDPS       word_3ee41c80<>+0(SB), Y4, Y7
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y3, Y2
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y7, Y6
+	VMOVAPS      Y1, Y3
+	VMOVAPS      Y4, Y8
+	VSUBPS       word_4b400000<>+0(SB), Y2, Y7
+	VSUBPS       word_4b400000<>+0(SB), Y6, Y9
+	VFNMADD231PS word_3f640000<>+0(SB), Y7, Y3
+	VFNMADD231PS word_3f640000<>+0(SB), Y9, Y8
+	VMOVAPS      gelu_tail_few_9_0<>+0(SB), Y7
+	VMOVAPS      gelu_tail_few_9_0<>+0(SB), Y9
+	VPERMPS      Y7, Y2, Y7
+	VPERMPS      Y9, Y6, Y10
+	VMOVAPS      gelu_tail_few_8_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_8_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_7_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_7_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_6_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_6_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_5_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_5_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_4_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_4_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_3_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_3_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_2_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_2_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_1_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_1_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y9
+	VPERMPS      Y11, Y6, Y11
+	VFMADD213PS  Y9, Y3, Y7
+	VFMADD213PS  Y11, Y8, Y10
+	VMOVAPS      gelu_tail_few_0_0<>+0(SB), Y9
+	VMOVAPS      gelu_tail_few_0_0<>+0(SB), Y11
+	VPERMPS      Y9, Y2, Y2
+	VPERMPS      Y11, Y6, Y6
+	VFMADD213PS  Y2, Y3, Y7
+	VFMADD213PS  Y6, Y8, Y10
+	VFNMADD231PS Y7, Y1, Y0
+	VFNMADD231PS Y10, Y4, Y5
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y5, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VBROADCASTSS word_40d5c000<>+0(SB), Y1
 	VANDPS       word_7fffffff<>+0(SB), Y0, Y2
@@ -1915,35 +2545,45 @@ loop1:
 	VMOVAPS      Y1, Y3
 	VSUBPS       word_4b400000<>+0(SB), Y2, Y4
 	VFNMADD231PS word_3f640000<>+0(SB), Y4, Y3
-	VPERMPS      gelu_tail_few_9_0<>+0(SB), Y2, Y4
-	VPERMPS      gelu_tail_few_8_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_9_0<>+0(SB), Y4
+	VPERMPS      Y4, Y2, Y4
+	VMOVAPS      gelu_tail_few_8_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_7_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_7_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_6_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_6_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_5_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_5_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_4_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_4_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_3_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_3_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_2_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_2_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_1_0<>+0(SB), Y2, Y5
+	VMOVAPS      gelu_tail_few_1_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y5
 	VFMADD213PS  Y5, Y3, Y4
-	VPERMPS      gelu_tail_few_0_0<>+0(SB), Y2, Y2
+	VMOVAPS      gelu_tail_few_0_0<>+0(SB), Y5
+	VPERMPS      Y5, Y2, Y2
 	VFMADD213PS  Y2, Y3, Y4
 	VFNMADD231PS Y4, Y1, Y0
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -1959,29 +2599,39 @@ end2:
 	VMOVAPS      Y2, Y4
 	VSUBPS       word_4b400000<>+0(SB), Y3, Y5
 	VFNMADD231PS word_3f640000<>+0(SB), Y5, Y4
-	VPERMPS      gelu_tail_few_9_0<>+0(SB), Y3, Y5
-	VPERMPS      gelu_tail_few_8_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_9_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
+	VMOVAPS      gelu_tail_few_8_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_7_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_7_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_6_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_6_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_5_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_5_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_4_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_4_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_3_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_3_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_2_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_2_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_1_0<>+0(SB), Y3, Y6
+	VMOVAPS      gelu_tail_few_1_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y6
 	VFMADD213PS  Y6, Y4, Y5
-	VPERMPS      gelu_tail_few_0_0<>+0(SB), Y3, Y3
+	VMOVAPS      gelu_tail_few_0_0<>+0(SB), Y6
+	VPERMPS      Y6, Y3, Y3
 	VFMADD213PS  Y3, Y4, Y5
 	VFNMADD231PS Y5, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -2481,10 +3131,104 @@ TEXT ·geluGradAVX2(SB), $0-72
 	MOVQ dy_base+48(FP), DX
 	MOVQ dst_len+8(FP), BX
 	XORQ SI, SI
-	SUBQ $0x08, BX
+	SUBQ $0x10, BX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(SI*4), Y0
+	VMOVUPS      32(CX)(SI*4), Y4
+	VMOVUPS      (DX)(SI*4), Y1
+	VMOVUPS      32(DX)(SI*4), Y5
+	VBROADCASTSS word_40d5c000<>+0(SB), Y2
+	VBROADCASTSS word_40d5c000<>+0(SB), Y6
+	VANDPS       word_7fffffff<>+0(SB), Y0, Y3
+	VANDPS       word_7fffffff<>+0(SB), Y4, Y7
+	VMINPS       Y3, Y2, Y2
+	VMINPS       Y7, Y6, Y7
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y8
+	VADDPS       word_3ee41c80<>+0(SB), Y2, Y6
+	VADDPS       word_3ee41c80<>+0(SB), Y7, Y9
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y6, Y3
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y9, Y8
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y7, Y7
+	VSUBPS       word_4b400000<>+0(SB), Y3, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y8, Y9
+	VFNMADD231PS word_3f640000<>+0(SB), Y6, Y2
+	VFNMADD231PS word_3f640000<>+0(SB), Y9, Y7
+	VMOVAPS      gelu_grad_tail_few_8_0<>+0(SB), Y6
+	VMOVAPS      gelu_grad_tail_few_8_0<>+0(SB), Y9
+	VPERMPS      Y6, Y3, Y6
+	VPERMPS      Y9, Y8, Y10
+	VMOVAPS      gelu_grad_tail_few_7_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_7_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_6_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_6_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_5_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_5_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_4_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_4_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_3_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_3_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_2_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_2_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_1_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_1_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y9
+	VPERMPS      Y11, Y8, Y11
+	VFMADD213PS  Y9, Y2, Y6
+	VFMADD213PS  Y11, Y7, Y10
+	VMOVAPS      gelu_grad_tail_few_0_0<>+0(SB), Y9
+	VMOVAPS      gelu_grad_tail_few_0_0<>+0(SB), Y11
+	VPERMPS      Y9, Y3, Y3
+	VPERMPS      Y11, Y8, Y8
+	VFMADD213PS  Y3, Y2, Y6
+	VFMADD213PS  Y8, Y7, Y10
+	VBROADCASTSS word_3f800000<>+0(SB), Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VSUBPS       Y6, Y2, Y2
+	VSUBPS       Y10, Y3, Y3
+	VBLENDVPS    Y0, Y6, Y2, Y0
+	VBLENDVPS    Y4, Y10, Y3, Y2
+	VMULPS       Y1, Y0, Y0
+	VMULPS       Y5, Y2, Y1
+	VMOVUPS      Y0, (AX)(SI*4)
+	VMOVUPS      Y1, 32(AX)(SI*4)
+	ADDQ         $0x10, SI
+	SUBQ         $0x10, BX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, BX
+	SUBQ $0x08, BX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(SI*4), Y0
 	VMOVUPS      (DX)(SI*4), Y1
 	VBROADCASTSS word_40d5c000<>+0(SB), Y2
@@ -2496,22 +3240,31 @@ loop1:
 	VMOVAPS      Y2, Y2
 	VSUBPS       word_4b400000<>+0(SB), Y3, Y4
 	VFNMADD231PS word_3f640000<>+0(SB), Y4, Y2
-	VPERMPS      gelu_grad_tail_few_8_0<>+0(SB), Y3, Y4
-	VPERMPS      gelu_grad_tail_few_7_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_8_0<>+0(SB), Y4
+	VPERMPS      Y4, Y3, Y4
+	VMOVAPS      gelu_grad_tail_few_7_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_6_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_6_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_5_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_5_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_4_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_4_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_3_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_3_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_2_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_2_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_1_0<>+0(SB), Y3, Y5
+	VMOVAPS      gelu_grad_tail_few_1_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y5
 	VFMADD213PS  Y5, Y2, Y4
-	VPERMPS      gelu_grad_tail_few_0_0<>+0(SB), Y3, Y3
+	VMOVAPS      gelu_grad_tail_few_0_0<>+0(SB), Y5
+	VPERMPS      Y5, Y3, Y3
 	VFMADD213PS  Y3, Y2, Y4
 	VBROADCASTSS word_3f800000<>+0(SB), Y2
 	VSUBPS       Y4, Y2, Y2
@@ -2520,12 +3273,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(SI*4)
 	ADDQ         $0x08, SI
 	SUBQ         $0x08, BX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, BX
 	TESTQ        BX, BX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y0
@@ -2540,22 +3293,31 @@ end2:
 	VMOVAPS      Y3, Y3
 	VSUBPS       word_4b400000<>+0(SB), Y4, Y5
 	VFNMADD231PS word_3f640000<>+0(SB), Y5, Y3
-	VPERMPS      gelu_grad_tail_few_8_0<>+0(SB), Y4, Y5
-	VPERMPS      gelu_grad_tail_few_7_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_8_0<>+0(SB), Y5
+	VPERMPS      Y5, Y4, Y5
+	VMOVAPS      gelu_grad_tail_few_7_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_6_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_6_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_5_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_5_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_4_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_4_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_3_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_3_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_2_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_2_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_1_0<>+0(SB), Y4, Y6
+	VMOVAPS      gelu_grad_tail_few_1_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y6
 	VFMADD213PS  Y6, Y3, Y5
-	VPERMPS      gelu_grad_tail_few_0_0<>+0(SB), Y4, Y4
+	VMOVAPS      gelu_grad_tail_few_0_0<>+0(SB), Y6
+	VPERMPS      Y6, Y4, Y4
 	VFMADD213PS  Y4, Y3, Y5
 	VBROADCASTSS word_3f800000<>+0(SB), Y3
 	VSUBPS       Y5, Y3, Y3
@@ -2563,7 +3325,7 @@ end2:
 	VMULPS       Y2, Y1, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(SI*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -2988,10 +3750,102 @@ TEXT ·geluTanhAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y3
+	VBROADCASTSS word_41a00000<>+0(SB), Y1
+	VBROADCASTSS word_41a00000<>+0(SB), Y4
+	VBROADCASTSS word_c1a00000<>+0(SB), Y2
+	VBROADCASTSS word_c1a00000<>+0(SB), Y5
+	VMAXPS       Y0, Y2, Y2
+	VMAXPS       Y3, Y5, Y5
+	VMINPS       Y2, Y1, Y1
+	VMINPS       Y5, Y4, Y5
+	VBROADCASTSS word_3fcc422a<>+0(SB), Y2
+	VBROADCASTSS word_3fcc422a<>+0(SB), Y6
+	VMULPS       Y1, Y1, Y4
+	VMULPS       Y5, Y5, Y7
+	VFMADD231PS  word_3d922279<>+0(SB), Y4, Y2
+	VFMADD231PS  word_3d922279<>+0(SB), Y7, Y6
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y6, Y5, Y5
+	VORPS        word_80000000<>+0(SB), Y1, Y2
+	VORPS        word_80000000<>+0(SB), Y5, Y6
+	VBROADCASTSS word_c2d00000<>+0(SB), Y4
+	VBROADCASTSS word_c2d00000<>+0(SB), Y7
+	VMAXPS       Y2, Y4, Y2
+	VMAXPS       Y6, Y7, Y7
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VBROADCASTSS word_4b400000<>+0(SB), Y8
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y2, Y4
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y7, Y8
+	VSUBPS       word_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y8, Y9
+	VFNMADD231PS word_3f317000<>+0(SB), Y6, Y2
+	VFNMADD231PS word_3f317000<>+0(SB), Y9, Y7
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y6, Y2
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y9, Y7
+	VBROADCASTSS word_3ab51226<>+0(SB), Y6
+	VBROADCASTSS word_3ab51226<>+0(SB), Y9
+	VFMADD213PS  word_3c091cea<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3c091cea<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3efffffe<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3efffffe<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3f800000<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3f800000<>+0(SB), Y7, Y9
+	VPSUBD       word_4b400000<>+0(SB), Y4, Y2
+	VPSUBD       word_4b400000<>+0(SB), Y8, Y7
+	VPSRAD       $0x01, Y2, Y4
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y4, Y2, Y2
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       word_0000007f<>+0(SB), Y4, Y4
+	VPADDD       word_0000007f<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y8, Y9, Y6
+	VPADDD       word_0000007f<>+0(SB), Y2, Y2
+	VPADDD       word_0000007f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y7, Y6, Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y4
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VBLENDVPS    Y1, Y2, Y4, Y1
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y7, Y6, Y4
+	VDIVPS       Y2, Y1, Y1
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS word_c1a00000<>+0(SB), Y2
+	VBROADCASTSS word_c1a00000<>+0(SB), Y5
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y3, Y5, Y2
+	VMULPS       Y0, Y1, Y0
+	VMULPS       Y2, Y4, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VBROADCASTSS word_41a00000<>+0(SB), Y1
 	VBROADCASTSS word_c1a00000<>+0(SB), Y2
@@ -3035,12 +3889,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -3086,7 +3940,7 @@ end2:
 	VMULPS       Y1, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -3239,10 +4093,120 @@ TEXT ·geluTanhGradAVX2(SB), $0-72
 	MOVQ dy_base+48(FP), DX
 	MOVQ dst_len+8(FP), BX
 	XORQ SI, SI
-	SUBQ $0x08, BX
+	SUBQ $0x10, BX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(SI*4), Y0
+	VMOVUPS      32(CX)(SI*4), Y4
+	VMOVUPS      (DX)(SI*4), Y1
+	VMOVUPS      32(DX)(SI*4), Y5
+	VBROADCASTSS word_41a00000<>+0(SB), Y2
+	VBROADCASTSS word_41a00000<>+0(SB), Y6
+	VBROADCASTSS word_c1a00000<>+0(SB), Y3
+	VBROADCASTSS word_c1a00000<>+0(SB), Y7
+	VMAXPS       Y0, Y3, Y0
+	VMAXPS       Y4, Y7, Y3
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y3, Y6, Y6
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y6, Y6, Y7
+	VBROADCASTSS word_3fcc422a<>+0(SB), Y3
+	VBROADCASTSS word_3fcc422a<>+0(SB), Y8
+	VBROADCASTSS word_3fcc422a<>+0(SB), Y4
+	VBROADCASTSS word_3fcc422a<>+0(SB), Y9
+	VFMADD231PS  word_3d922279<>+0(SB), Y2, Y3
+	VFMADD231PS  word_3d922279<>+0(SB), Y7, Y8
+	VFMADD231PS  word_3e5b33b6<>+0(SB), Y2, Y4
+	VFMADD231PS  word_3e5b33b6<>+0(SB), Y7, Y9
+	VMULPS       Y3, Y0, Y2
+	VMULPS       Y8, Y6, Y8
+	VORPS        word_80000000<>+0(SB), Y2, Y3
+	VORPS        word_80000000<>+0(SB), Y8, Y10
+	VBROADCASTSS word_c2d00000<>+0(SB), Y7
+	VBROADCASTSS word_c2d00000<>+0(SB), Y11
+	VMAXPS       Y3, Y7, Y3
+	VMAXPS       Y10, Y11, Y11
+	VBROADCASTSS word_4b400000<>+0(SB), Y7
+	VBROADCASTSS word_4b400000<>+0(SB), Y12
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y3, Y7
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y11, Y12
+	VSUBPS       word_4b400000<>+0(SB), Y7, Y10
+	VSUBPS       word_4b400000<>+0(SB), Y12, Y13
+	VFNMADD231PS word_3f317000<>+0(SB), Y10, Y3
+	VFNMADD231PS word_3f317000<>+0(SB), Y13, Y11
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y10, Y3
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y13, Y11
+	VBROADCASTSS word_3ab51226<>+0(SB), Y10
+	VBROADCASTSS word_3ab51226<>+0(SB), Y13
+	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y10
+	VFMADD213PS  word_3c091cea<>+0(SB), Y11, Y13
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y10
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y11, Y13
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y10
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y11, Y13
+	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y10
+	VFMADD213PS  word_3efffffe<>+0(SB), Y11, Y13
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y10
+	VFMADD213PS  word_3f800000<>+0(SB), Y11, Y13
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y10
+	VFMADD213PS  word_3f800000<>+0(SB), Y11, Y13
+	VPSUBD       word_4b400000<>+0(SB), Y7, Y3
+	VPSUBD       word_4b400000<>+0(SB), Y12, Y11
+	VPSRAD       $0x01, Y3, Y7
+	VPSRAD       $0x01, Y11, Y12
+	VPSUBD       Y7, Y3, Y3
+	VPSUBD       Y12, Y11, Y11
+	VPADDD       word_0000007f<>+0(SB), Y7, Y7
+	VPADDD       word_0000007f<>+0(SB), Y12, Y12
+	VPSLLD       $0x17, Y7, Y7
+	VPSLLD       $0x17, Y12, Y12
+	VMULPS       Y7, Y10, Y7
+	VMULPS       Y12, Y13, Y10
+	VPADDD       word_0000007f<>+0(SB), Y3, Y3
+	VPADDD       word_0000007f<>+0(SB), Y11, Y11
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y11, Y11
+	VMULPS       Y3, Y7, Y3
+	VMULPS       Y11, Y10, Y11
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y12
+	VBLENDVPS    Y2, Y3, Y7, Y10
+	VBLENDVPS    Y8, Y11, Y12, Y13
+	VBLENDVPS    Y2, Y7, Y3, Y2
+	VBLENDVPS    Y8, Y12, Y11, Y8
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y12, Y11, Y11
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y12
+	VDIVPS       Y3, Y7, Y3
+	VDIVPS       Y11, Y12, Y7
+	VMULPS       Y3, Y10, Y10
+	VMULPS       Y7, Y13, Y11
+	VMULPS       Y3, Y2, Y2
+	VMULPS       Y7, Y8, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VBROADCASTSS word_3f800000<>+0(SB), Y8
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y7, Y6, Y2
+	VFMADD231PS  Y4, Y0, Y3
+	VFMADD231PS  Y9, Y2, Y8
+	VMULPS       Y3, Y10, Y0
+	VMULPS       Y8, Y11, Y2
+	VMULPS       Y1, Y0, Y0
+	VMULPS       Y5, Y2, Y1
+	VMOVUPS      Y0, (AX)(SI*4)
+	VMOVUPS      Y1, 32(AX)(SI*4)
+	ADDQ         $0x10, SI
+	SUBQ         $0x10, BX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, BX
+	SUBQ $0x08, BX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(SI*4), Y0
 	VMOVUPS      (DX)(SI*4), Y1
 	VBROADCASTSS word_41a00000<>+0(SB), Y2
@@ -3295,12 +4259,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(SI*4)
 	ADDQ         $0x08, SI
 	SUBQ         $0x08, BX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, BX
 	TESTQ        BX, BX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y0
@@ -3355,7 +4319,7 @@ end2:
 	VMULPS       Y2, Y1, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(SI*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -3497,10 +4461,86 @@ TEXT ·siluAVX2(SB), $0-48
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
 	XORQ BX, BX
-	SUBQ $0x08, DX
+	SUBQ $0x10, DX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y0
+	VMOVUPS      32(CX)(BX*4), Y3
+	VORPS        word_80000000<>+0(SB), Y0, Y1
+	VORPS        word_80000000<>+0(SB), Y3, Y4
+	VBROADCASTSS word_c2d00000<>+0(SB), Y2
+	VBROADCASTSS word_c2d00000<>+0(SB), Y5
+	VMAXPS       Y1, Y2, Y1
+	VMAXPS       Y4, Y5, Y5
+	VBROADCASTSS word_4b400000<>+0(SB), Y2
+	VBROADCASTSS word_4b400000<>+0(SB), Y6
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y1, Y2
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y5, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       word_4b400000<>+0(SB), Y6, Y7
+	VFNMADD231PS word_3f317000<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3f317000<>+0(SB), Y7, Y5
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y4, Y1
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y7, Y5
+	VBROADCASTSS word_3ab51226<>+0(SB), Y4
+	VBROADCASTSS word_3ab51226<>+0(SB), Y7
+	VFMADD213PS  word_3c091cea<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3c091cea<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3efffffe<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3efffffe<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y1, Y4
+	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y7
+	VPSUBD       word_4b400000<>+0(SB), Y2, Y1
+	VPSUBD       word_4b400000<>+0(SB), Y6, Y5
+	VPSRAD       $0x01, Y1, Y2
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       word_0000007f<>+0(SB), Y2, Y2
+	VPADDD       word_0000007f<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y6, Y7, Y4
+	VPADDD       word_0000007f<>+0(SB), Y1, Y1
+	VPADDD       word_0000007f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y5, Y4, Y5
+	VBROADCASTSS word_3f800000<>+0(SB), Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VBLENDVPS    Y0, Y1, Y2, Y4
+	VBLENDVPS    Y3, Y5, Y6, Y7
+	VADDPS       Y2, Y1, Y1
+	VADDPS       Y6, Y5, Y2
+	VDIVPS       Y1, Y4, Y1
+	VDIVPS       Y2, Y7, Y4
+	VBROADCASTSS word_c2d00000<>+0(SB), Y2
+	VBROADCASTSS word_c2d00000<>+0(SB), Y5
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y3, Y5, Y2
+	VMULPS       Y0, Y1, Y0
+	VMULPS       Y2, Y4, Y1
+	VMOVUPS      Y0, (AX)(BX*4)
+	VMOVUPS      Y1, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y0
 	VORPS        word_80000000<>+0(SB), Y0, Y1
 	VBROADCASTSS word_c2d00000<>+0(SB), Y2
@@ -3536,12 +4576,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
@@ -3579,7 +4619,7 @@ end2:
 	VMULPS       Y1, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -3676,10 +4716,106 @@ TEXT ·siluGradAVX2(SB), $0-72
 	MOVQ dy_base+48(FP), DX
 	MOVQ dst_len+8(FP), BX
 	XORQ SI, SI
-	SUBQ $0x08, BX
+	SUBQ $0x10, BX
 	JB   end2
 
 loop1:
+	VMOVUPS      (CX)(SI*4), Y0
+	VMOVUPS      32(CX)(SI*4), Y4
+	VMOVUPS      (DX)(SI*4), Y1
+	VMOVUPS      32(DX)(SI*4), Y5
+	VBROADCASTSS word_42d00000<>+0(SB), Y2
+	VBROADCASTSS word_42d00000<>+0(SB), Y6
+	VBROADCASTSS word_c2d00000<>+0(SB), Y3
+	VBROADCASTSS word_c2d00000<>+0(SB), Y7
+	VMAXPS       Y0, Y3, Y0
+	VMAXPS       Y4, Y7, Y3
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y3, Y6, Y4
+	VORPS        word_80000000<>+0(SB), Y0, Y2
+	VORPS        word_80000000<>+0(SB), Y4, Y6
+	VBROADCASTSS word_c2d00000<>+0(SB), Y3
+	VBROADCASTSS word_c2d00000<>+0(SB), Y7
+	VMAXPS       Y2, Y3, Y2
+	VMAXPS       Y6, Y7, Y7
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y8
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y2, Y3
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y7, Y8
+	VSUBPS       word_4b400000<>+0(SB), Y3, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y8, Y9
+	VFNMADD231PS word_3f317000<>+0(SB), Y6, Y2
+	VFNMADD231PS word_3f317000<>+0(SB), Y9, Y7
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y6, Y2
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y9, Y7
+	VBROADCASTSS word_3ab51226<>+0(SB), Y6
+	VBROADCASTSS word_3ab51226<>+0(SB), Y9
+	VFMADD213PS  word_3c091cea<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3c091cea<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3efffffe<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3efffffe<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3f800000<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3f800000<>+0(SB), Y7, Y9
+	VPSUBD       word_4b400000<>+0(SB), Y3, Y2
+	VPSUBD       word_4b400000<>+0(SB), Y8, Y7
+	VPSRAD       $0x01, Y2, Y3
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y3, Y2, Y2
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       word_0000007f<>+0(SB), Y3, Y3
+	VPADDD       word_0000007f<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y3, Y6, Y3
+	VMULPS       Y8, Y9, Y6
+	VPADDD       word_0000007f<>+0(SB), Y2, Y2
+	VPADDD       word_0000007f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y7, Y6, Y8
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VBROADCASTSS word_3f800000<>+0(SB), Y9
+	VBLENDVPS    Y0, Y2, Y3, Y6
+	VBLENDVPS    Y4, Y8, Y9, Y10
+	VBLENDVPS    Y0, Y3, Y2, Y7
+	VBLENDVPS    Y4, Y9, Y8, Y11
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y9, Y8, Y8
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VBROADCASTSS word_3f800000<>+0(SB), Y9
+	VDIVPS       Y2, Y3, Y2
+	VDIVPS       Y8, Y9, Y8
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VBROADCASTSS word_3f800000<>+0(SB), Y9
+	VMULPS       Y2, Y7, Y7
+	VMULPS       Y8, Y11, Y11
+	VFMADD231PS  Y7, Y0, Y3
+	VFMADD231PS  Y11, Y4, Y9
+	VMULPS       Y2, Y6, Y0
+	VMULPS       Y8, Y10, Y2
+	VMULPS       Y3, Y0, Y0
+	VMULPS       Y9, Y2, Y2
+	VMULPS       Y1, Y0, Y0
+	VMULPS       Y5, Y2, Y1
+	VMOVUPS      Y0, (AX)(SI*4)
+	VMOVUPS      Y1, 32(AX)(SI*4)
+	ADDQ         $0x10, SI
+	SUBQ         $0x10, BX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, BX
+	SUBQ $0x08, BX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(SI*4), Y0
 	VMOVUPS      (DX)(SI*4), Y1
 	VBROADCASTSS word_42d00000<>+0(SB), Y2
@@ -3725,12 +4861,12 @@ loop1:
 	VMOVUPS      Y0, (AX)(SI*4)
 	ADDQ         $0x08, SI
 	SUBQ         $0x08, BX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, BX
 	TESTQ        BX, BX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y0
@@ -3778,7 +4914,7 @@ end2:
 	VMULPS       Y2, Y1, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(SI*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -4161,10 +5297,72 @@ TEXT ·eluAVX2(SB), $0-52
 	MOVQ         x_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
 	XORQ         BX, BX
-	SUBQ         $0x08, DX
+	SUBQ         $0x10, DX
 	JB           end2
 
 loop1:
+	VMOVUPS      (CX)(BX*4), Y1
+	VMOVUPS      32(CX)(BX*4), Y4
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y5, Y5, Y5
+	VBROADCASTSS word_c1d00000<>+0(SB), Y3
+	VBROADCASTSS word_c1d00000<>+0(SB), Y6
+	VMAXPS       Y1, Y3, Y3
+	VMAXPS       Y4, Y6, Y6
+	VMINPS       Y3, Y2, Y2
+	VMINPS       Y6, Y5, Y6
+	VBROADCASTSS word_4b40007f<>+0(SB), Y3
+	VBROADCASTSS word_4b40007f<>+0(SB), Y7
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y2, Y3
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y6, Y7
+	VSUBPS       word_4b40007f<>+0(SB), Y3, Y5
+	VSUBPS       word_4b40007f<>+0(SB), Y7, Y8
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y7, Y7
+	VFNMADD231PS word_3f317000<>+0(SB), Y5, Y2
+	VFNMADD231PS word_3f317000<>+0(SB), Y8, Y6
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y5, Y2
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y8, Y6
+	VBROADCASTSS word_3950d0a8<>+0(SB), Y5
+	VBROADCASTSS word_3950d0a8<>+0(SB), Y9
+	VFMADD213PS  word_3ab6ba3a<>+0(SB), Y2, Y5
+	VFMADD213PS  word_3ab6ba3a<>+0(SB), Y6, Y9
+	VFMADD213PS  word_3c088848<>+0(SB), Y2, Y5
+	VFMADD213PS  word_3c088848<>+0(SB), Y6, Y9
+	VFMADD213PS  word_3d2aaa57<>+0(SB), Y2, Y5
+	VFMADD213PS  word_3d2aaa57<>+0(SB), Y6, Y9
+	VFMADD213PS  word_3e2aaaab<>+0(SB), Y2, Y5
+	VFMADD213PS  word_3e2aaaab<>+0(SB), Y6, Y9
+	VFMADD213PS  word_3f000000<>+0(SB), Y2, Y5
+	VFMADD213PS  word_3f000000<>+0(SB), Y6, Y9
+	VMULPS       Y2, Y2, Y8
+	VMULPS       Y6, Y6, Y10
+	VFMADD213PS  Y2, Y8, Y5
+	VFMADD213PS  Y6, Y10, Y9
+	VSUBPS       word_3f800000<>+0(SB), Y3, Y2
+	VSUBPS       word_3f800000<>+0(SB), Y7, Y6
+	VFMADD213PS  Y2, Y3, Y5
+	VFMADD213PS  Y6, Y7, Y9
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VCMPPS       $0x1e, Y2, Y1, Y2
+	VCMPPS       $0x1e, Y3, Y4, Y3
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y9, Y6
+	VBLENDVPS    Y2, Y1, Y5, Y1
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VMOVUPS      Y1, (AX)(BX*4)
+	VMOVUPS      Y2, 32(AX)(BX*4)
+	ADDQ         $0x10, BX
+	SUBQ         $0x10, DX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(BX*4), Y1
 	VXORPS       Y2, Y2, Y2
 	VBROADCASTSS word_c1d00000<>+0(SB), Y3
@@ -4193,12 +5391,12 @@ loop1:
 	VMOVUPS      Y1, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, DX
 	TESTQ        DX, DX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y1
@@ -4229,7 +5427,7 @@ end2:
 	VBLENDVPS    Y3, Y2, Y0, Y0
 	VMASKMOVPS   Y0, Y1, (AX)(BX*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 
@@ -4342,10 +5540,86 @@ TEXT ·eluGradAVX2(SB), $0-76
 	MOVQ         dy_base+48(FP), DX
 	MOVQ         dst_len+8(FP), BX
 	XORQ         SI, SI
-	SUBQ         $0x08, BX
+	SUBQ         $0x10, BX
 	JB           end2
 
 loop1:
+	VMOVUPS      (CX)(SI*4), Y1
+	VMOVUPS      32(CX)(SI*4), Y4
+	VMOVUPS      (DX)(SI*4), Y2
+	VMOVUPS      32(DX)(SI*4), Y5
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y6, Y6, Y6
+	VMINPS       Y1, Y3, Y3
+	VMINPS       Y4, Y6, Y7
+	VBROADCASTSS word_c2d00000<>+0(SB), Y6
+	VBROADCASTSS word_c2d00000<>+0(SB), Y8
+	VMAXPS       Y3, Y6, Y3
+	VMAXPS       Y7, Y8, Y8
+	VBROADCASTSS word_4b400000<>+0(SB), Y6
+	VBROADCASTSS word_4b400000<>+0(SB), Y9
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y3, Y6
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y8, Y9
+	VSUBPS       word_4b400000<>+0(SB), Y6, Y7
+	VSUBPS       word_4b400000<>+0(SB), Y9, Y10
+	VFNMADD231PS word_3f317000<>+0(SB), Y7, Y3
+	VFNMADD231PS word_3f317000<>+0(SB), Y10, Y8
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y7, Y3
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y10, Y8
+	VBROADCASTSS word_3ab51226<>+0(SB), Y7
+	VBROADCASTSS word_3ab51226<>+0(SB), Y10
+	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3c091cea<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3efffffe<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y8, Y10
+	VPSUBD       word_4b400000<>+0(SB), Y6, Y3
+	VPSUBD       word_4b400000<>+0(SB), Y9, Y8
+	VPSRAD       $0x01, Y3, Y6
+	VPSRAD       $0x01, Y8, Y9
+	VPSUBD       Y6, Y3, Y3
+	VPSUBD       Y9, Y8, Y8
+	VPADDD       word_0000007f<>+0(SB), Y6, Y6
+	VPADDD       word_0000007f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y6, Y7, Y6
+	VMULPS       Y9, Y10, Y7
+	VPADDD       word_0000007f<>+0(SB), Y3, Y3
+	VPADDD       word_0000007f<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y3, Y6, Y3
+	VMULPS       Y8, Y7, Y6
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y3, Y2, Y3
+	VMULPS       Y6, Y5, Y7
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y8, Y8, Y8
+	VCMPPS       $0x1e, Y6, Y1, Y1
+	VCMPPS       $0x1e, Y8, Y4, Y4
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VBLENDVPS    Y4, Y5, Y7, Y2
+	VMOVUPS      Y1, (AX)(SI*4)
+	VMOVUPS      Y2, 32(AX)(SI*4)
+	ADDQ         $0x10, SI
+	SUBQ         $0x10, BX
+	JAE          loop1
+
+end2:
+	ADDQ $0x10, BX
+	SUBQ $0x08, BX
+	JB   end4
+
+loop3:
 	VMOVUPS      (CX)(SI*4), Y1
 	VMOVUPS      (DX)(SI*4), Y2
 	VXORPS       Y3, Y3, Y3
@@ -4381,12 +5655,12 @@ loop1:
 	VMOVUPS      Y1, (AX)(SI*4)
 	ADDQ         $0x08, SI
 	SUBQ         $0x08, BX
-	JAE          loop1
+	JAE          loop3
 
-end2:
+end4:
 	ADDQ         $0x08, BX
 	TESTQ        BX, BX
-	JZ           done3
+	JZ           done5
 	LEAQ         tail<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y1
@@ -4424,7 +5698,7 @@ end2:
 	VBLENDVPS    Y2, Y3, Y0, Y0
 	VMASKMOVPS   Y0, Y1, (AX)(SI*4)
 
-done3:
+done5:
 	VZEROUPPER
 	RET
 

@@ -20,6 +20,9 @@ type Set struct {
 	// where they are used: with Broadcast to a register, else by the instruction.
 	Constants int
 	Broadcast bool
+	// Chains is how many vectors a loop takes in step whose operations wait for one another:
+	// a processor does not look ahead far enough to find the next vector by itself.
+	Chains int
 	// Opmask means that masks have registers of their own, and that loads, stores and
 	// arithmetic take one. Else a mask is a vector, of ones in the lanes that are set.
 	Opmask bool
@@ -32,6 +35,9 @@ type Set struct {
 	// picks bytes.
 	Lookup   int
 	Bytewise bool
+	// LookupLoad means that what is picked from is loaded first: a permutation that reads
+	// memory takes longer than both.
+	LookupLoad bool
 	// Exponents means that exponents and significands are taken apart and put together by
 	// instructions of their own.
 	Exponents bool
@@ -54,9 +60,9 @@ func (s Set) Lanes() int { return s.Bytes / 4 }
 
 // The sets. NEON code is written as AVX code of 128 bits, which package arm64 translates.
 var (
-	AVX2   = Set{Level: "AVX2", Bytes: 32, Registers: 16, SignMask: true, Lookup: 8}
-	AVX512 = Set{Level: "AVX512", Bytes: 64, Registers: 32, Constants: 18, Broadcast: true, Opmask: true, Lookup: 32, Exponents: true, Ternary: true}
-	NEON   = Set{Level: "NEON", Bytes: 16, Registers: 32, Constants: 6, Addend: true, Lookup: 8, Bytewise: true, Zero: true, PassNaN: true, Halves: true}
+	AVX2   = Set{Level: "AVX2", Bytes: 32, Registers: 16, Chains: 2, SignMask: true, Lookup: 8, LookupLoad: true}
+	AVX512 = Set{Level: "AVX512", Bytes: 64, Registers: 32, Constants: 18, Broadcast: true, Chains: 1, Opmask: true, Lookup: 32, Exponents: true, Ternary: true}
+	NEON   = Set{Level: "NEON", Bytes: 16, Registers: 32, Constants: 6, Chains: 1, Addend: true, Lookup: 8, Bytewise: true, Zero: true, PassNaN: true, Halves: true}
 
 	NEONBF16 = func() Set {
 		s := NEON

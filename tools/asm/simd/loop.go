@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -50,6 +52,10 @@ func (s stream) at(index reg.Register, offset int) operand.Mem {
 	return operand.Mem{Base: s.ptr, Index: index, Scale: uint8(size), Disp: offset * size}
 }
 
+// chain is the unrolling of loops whose operations wait for one another: as much as is good
+// for the set.
+const chain = 0
+
 // each emits the loop of an elementwise kernel: body computes one vector of
 // every output from one vector of every input. The main loop takes unroll
 // vectors a turn; the last elements run through the same body under a mask.
@@ -77,9 +83,13 @@ func (a *asm) each(unroll int, outs, ins string, body func(a *asm, in []vec) []v
 			a.store(out[j], v, out[j].at(i, offset), tail)
 		}
 	}
+	chains := 1
+	if unroll == chain {
+		unroll, chains = a.Chains, a.Chains
+	}
 	a.whole(i, n, unroll*a.lanes, func() {
-		for u := range unroll {
-			step(u*a.lanes, nil)
+		for u := 0; u < unroll; u += chains {
+			a.inStep(chains, func(c int) { step((u+c)*a.lanes, nil) })
 		}
 	})
 	if unroll > 1 {
@@ -124,4 +134,26 @@ func binary(unroll int, names string, f func(a *asm, x, y vec) vec) func(*asm) {
 		panic(fmt.Sprintf("binary: %q is not two names", names))
 	}
 	return each(unroll, "dst", names, one(func(a *asm, in []vec) vec { return f(a, in[0], in[1]) }))
+}
+
+// inStep emits what body emits for each of 0 to n-1, an instruction of each in turn.
+func (a *asm) inStep(n int, body func(c int)) {
+	file, err := a.Result()
+	if err != nil {
+		panic(err)
+	}
+	functions := file.Functions()
+	f := functions[len(functions)-1]
+	begin := len(f.Nodes)
+	bodies := make([][]ir.Node, n)
+	for c := range bodies {
+		body(c)
+		bodies[c] = slices.Clone(f.Nodes[begin:])
+		f.Nodes = f.Nodes[:begin]
+	}
+	for i := range bodies[0] {
+		for _, b := range bodies {
+			f.Nodes = append(f.Nodes, b[i])
+		}
+	}
 }

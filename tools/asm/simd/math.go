@@ -122,7 +122,7 @@ func (a *asm) tanh(x vec) vec {
 func codeGELU(a *asm) {
 	p := a.finest(geluTailFew, geluTail)
 	tables := a.tables(p.name, p.c)
-	unary(1, func(a *asm, x vec) vec {
+	unary(chain, func(a *asm, x vec) vec {
 		t := a.atMost(a.kreg(p.limit), a.abs(x))
 		y := a.positive(x)
 		a.mulSubInto(y, t, a.piece(p, tables, t))
@@ -134,7 +134,7 @@ func codeGELU(a *asm) {
 func codeGELUGrad(a *asm) {
 	p := a.finest(geluGradTailFew, geluGradTail)
 	tables := a.tables(p.name, p.c)
-	binary(1, "x dy", func(a *asm, x, dy vec) vec {
+	binary(chain, "x dy", func(a *asm, x, dy vec) vec {
 		t := a.atMost(a.kreg(p.limit), a.abs(x))
 		below := a.piece(p, tables, t)
 		return a.mul(a.blend(a.negative(x), below, a.sub(a.kreg(1), below)), dy)
@@ -209,7 +209,7 @@ const trigLimit = 1e5
 func codeTrig(shift uint32) func(*asm) {
 	return func(a *asm) {
 		outside := a.zeroMask()
-		a.each(1, "dst", "x", one(func(a *asm, in []vec) vec {
+		a.each(chain, "dst", "x", one(func(a *asm, in []vec) vec {
 			beyond := a.cmp(gt, a.abs(in[0]), a.kreg(trigLimit))
 			a.orMask(outside, beyond)
 			return a.blend(beyond, in[0], a.sinCos(in[0], shift))
@@ -251,35 +251,35 @@ func (a *asm) sinCos(x vec, shift uint32) vec {
 }
 
 var (
-	codeExp      = unary(1, (*asm).exp)
-	codeLog      = unary(1, (*asm).log)
-	codeTanh     = unary(1, (*asm).tanh)
-	codeSigmoid  = unary(1, (*asm).sigmoid)
-	codeSoftplus = unary(1, (*asm).softplus)
+	codeExp      = unary(chain, (*asm).exp)
+	codeLog      = unary(chain, (*asm).log)
+	codeTanh     = unary(chain, (*asm).tanh)
+	codeSigmoid  = unary(chain, (*asm).sigmoid)
+	codeSoftplus = unary(chain, (*asm).softplus)
 	codeSin      = codeTrig(0)
 	codeCos      = codeTrig(1)
 
-	codeGELUTanh     = unary(1, (*asm).geluTanh)
-	codeGELUTanhGrad = binary(1, "x dy", geluTanhGrad)
-	codeSiLU         = unary(1, (*asm).silu)
-	codeSiLUGrad     = binary(1, "x dy", siluGrad)
+	codeGELUTanh     = unary(chain, (*asm).geluTanh)
+	codeGELUTanhGrad = binary(chain, "x dy", geluTanhGrad)
+	codeSiLU         = unary(chain, (*asm).silu)
+	codeSiLUGrad     = binary(chain, "x dy", siluGrad)
 	codeTanhGrad     = binary(2, "y dy", func(a *asm, y, dy vec) vec {
 		return a.mul(dy, a.sub(a.kreg(1), a.mul(y, y)))
 	})
 	codeSigmoidGrad = binary(2, "y dy", func(a *asm, y, dy vec) vec {
 		return a.mul(dy, a.mul(y, a.sub(a.kreg(1), y)))
 	})
-	codeELU     = unary(1, (*asm).elu)
-	codeELUGrad = binary(1, "x dy", eluGrad)
+	codeELU     = unary(chain, (*asm).elu)
+	codeELUGrad = binary(chain, "x dy", eluGrad)
 
-	codeExpSubSum = reduction{ins: "x", outs: "dst", sums: 1, body: func(a *asm, in []vec) (terms, outs []vec) {
+	codeExpSubSum = reduction{ins: "x", outs: "dst", sums: 1, chain: true, body: func(a *asm, in []vec) (terms, outs []vec) {
 		e := a.exp(a.sub(in[0], a.scalars["m"]))
 		return []vec{e}, []vec{e}
 	}}.code
-	codeExpSubSumOnly = reduction{ins: "x", sums: 1, body: sums(func(a *asm, in []vec) []vec {
+	codeExpSubSumOnly = reduction{ins: "x", sums: 1, chain: true, body: sums(func(a *asm, in []vec) []vec {
 		return []vec{a.exp(a.sub(in[0], a.scalars["m"]))}
 	})}.code
-	codeExpSubScale = unary(1, func(a *asm, x vec) vec {
+	codeExpSubScale = unary(chain, func(a *asm, x vec) vec {
 		return a.mul(a.exp(a.sub(x, a.scalars["m"])), a.scalars["scale"])
 	})
 	codeSubMul = binary(2, "a b", func(a *asm, x, y vec) vec {

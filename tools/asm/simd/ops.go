@@ -411,8 +411,12 @@ func (a *asm) pick(table []op, picker vec) vec {
 		a.VPERMI2PS(table[1], table[0], c)
 		return c
 	}
+	from := table[0]
+	if a.LookupLoad {
+		from = a.dup(from)
+	}
 	c := a.vec()
-	a.VPERMPS(table[0], picker, c)
+	a.VPERMPS(from, picker, c)
 	return c
 }
 

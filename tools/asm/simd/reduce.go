@@ -14,6 +14,7 @@ type reduction struct {
 	sums      int
 	float64   bool // inputs are widened, and body gets and gives float64 vectors
 	even      bool // the length is a multiple of 64
+	chain     bool // the operations of body wait for one another
 	// body gives one vector of terms for each sum and one for each output.
 	body func(a *asm, in []vec) (terms, outs []vec)
 }
@@ -60,16 +61,23 @@ func (e *reducer) emit() {
 		}
 	}
 
-	e.whole(e.i, n, e.count*e.per, func() {
-		for j := range e.count {
-			for s, term := range e.terms(j*e.per, nil) {
-				if inRegisters {
-					v := e.acc[s*e.count+j]
-					e.accumulate(term, v, v)
-				} else {
-					e.addTo(term, e.memory.Offset((s*e.count+j)*e.Bytes), nil)
-				}
+	add := func(j int) {
+		for s, term := range e.terms(j*e.per, nil) {
+			if inRegisters {
+				v := e.acc[s*e.count+j]
+				e.accumulate(term, v, v)
+			} else {
+				e.addTo(term, e.memory.Offset((s*e.count+j)*e.Bytes), nil)
 			}
+		}
+	}
+	chains := 1
+	if e.chain {
+		chains = e.Chains
+	}
+	e.whole(e.i, n, e.count*e.per, func() {
+		for j := 0; j < e.count; j += chains {
+			e.inStep(chains, func(c int) { add(j + c) })
 		}
 	})
 

@@ -13,7 +13,11 @@ if [ ! -x "$ENV/bin/python" ]; then
   echo "systems.sh: no PyTorch environment at $ENV; run bench/setup.sh (or set SNUG_BENCH_ENV)" >&2
   exit 1
 fi
-[ $# -gt 0 ] || set -- quickstart agiformer-quickstart moderation-quickstart cloudbase-quickstart dynamo-quickstart
+works=(quickstart agiformer-quickstart moderation-quickstart cloudbase-quickstart dynamo-quickstart)
+[ $# -gt 0 ] || set -- "${works[@]}"
+for work; do
+  [[ " ${works[*]} " == *" $work "* ]] || { echo "systems.sh: no work $work; there are ${works[*]}" >&2; exit 2; }
+done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 go -C "$HERE/.." build -o "$scratch/snug" .

@@ -27,6 +27,9 @@ func cards(t *testing.T) (list []engine.Backend) {
 
 // Fusing and ordering change no bit on a card either.
 func TestFuseAndOrderOnACard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long with the race detector, and shares nothing that other tests do not")
+	}
 	both, formats := cards(t), []graph.DType{graph.F32, graph.F16, graph.BF16}
 	rapid.Check(t, func(t *rapid.T) {
 		m, i := drawModel(t), rapid.IntRange(0, 1).Draw(t, "card")

@@ -250,8 +250,7 @@ func (b *benchCmd) each(a *app) func(*session.Sweep) {
 
 // name returns the name of a configuration in the table.
 func name(s *session.Setup) string {
-	switch {
-	case s.Config.Preset != "":
+	if s.Config.Preset != "" {
 		return s.Config.Preset
 	}
 	return s.Config.System

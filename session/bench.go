@@ -61,7 +61,7 @@ type Measured struct {
 	Speed   plan.Speed    `json:"-"`
 	Traced  time.Duration `json:"-"`
 	// Shape is the compiled shape that most micro-batches had, which the profile is of; empty if there is only one.
-	Shape string `json:"-"`
+	Shape string `json:"shape,omitempty"`
 	// Operations are the operations of the profile, longest first.
 	Operations []plan.ProfileRow `json:"operations,omitempty"`
 }

@@ -130,10 +130,21 @@ func (x *Executable) ClearState(name string) error {
 	if s == nil {
 		return fmt.Errorf("the program has no state %q", name)
 	}
-	return x.SetState(newTensor(s))
+	if s.Type.DType.Quantized() {
+		return x.SetState(newTensor(s))
+	}
+	elems, width := s.Type.Shape.Elems(), s.Type.DType.Size()
+	zeros := make([]byte, min(elems, statePart)*width)
+	for from := int64(0); from < elems; from += statePart {
+		n := min(elems-from, statePart)
+		if err := x.WritePart(Part{s, from, n}, zeros[:n*width]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// statePart is how many elements of a state are initialized or scanned at a
+// statePart is how many elements of a state are cleared, initialized or scanned at a
 // time, so that no state needs twice its memory.
 const statePart = 1 << 18
 

@@ -109,9 +109,11 @@ type progress struct {
 	ask      bool // a part of the curve is complete
 	// slot is the input slot that the host holds between updates; last is the micro-batch
 	// in it, once an update has run.
-	slot      int
-	last      filled
-	ran       bool
+	slot int
+	last filled
+	ran  bool
+	// before are the states that micro-batches change other than gradients, as the update found them.
+	before    []engine.Tensor
 	evaluated int64 // update of the last evaluation, -1 before the first
 	// Of ranks that train on their own (outer.go): the update after which they last had the same
 	// weights, and how many updates this one has skipped since.
@@ -171,6 +173,14 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 	}
 	j.Learning.Monitor = j.Eval.Monitor
 	j.bindOutputs()
+	j.before = nil
+	for _, name := range Buffered(j.Runner.Program()) {
+		t, err := j.Runner.State(name)
+		if err != nil {
+			return nil, err
+		}
+		j.before = append(j.before, t)
+	}
 	f := startFiller(j.Runner, j.Loader, j.Updates-start, j.turns())
 	defer f.close()
 	j.slot = 0
@@ -231,6 +241,11 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	j.saving = 0
 	began, saves := time.Now(), j.held()
 	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
+	for _, t := range j.before {
+		if err := j.Runner.ReadState(t.Name, t.Data); err != nil {
+			return failed(err)
+		}
+	}
 	f.free <- j.slot
 	held := -1 // the slot of this process's last micro-batch
 	for m := 0; m >= 0; {
@@ -313,6 +328,11 @@ func (j *Job) abandon() error {
 			if err := j.Runner.ClearState(s.Name); err != nil {
 				return err
 			}
+		}
+	}
+	for _, t := range j.before {
+		if err := j.Runner.SetState(t); err != nil {
+			return err
 		}
 	}
 	return errAbandoned

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
@@ -228,6 +229,58 @@ func TestStopInsideAnUpdate(t *testing.T) {
 	for i, x := range weights(t, r) {
 		if x != want[i] {
 			t.Fatalf("weight %d is %v, uninterrupted %v", i, x, want[i])
+		}
+	}
+}
+
+// Micro-batches of an abandoned update leave no trace in the running statistics either.
+func TestStopInsideAnUpdateOfBatchNorm(t *testing.T) {
+	const rows = 3
+	training := engine.Training{
+		Accumulation: 4, Optimizer: engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8},
+		Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
+			running := func(name string) *graph.Value {
+				return b.State(&graph.State{Name: name, Type: graph.T(graph.F32, 5), Role: graph.Buffer})
+			}
+			h := b.Linear(b.Input("x", graph.T(graph.F32, rows, features)), b.Param("w1", graph.Normal(0.5), 5, features), b.Param("b1", graph.Zeros(), 5))
+			h = b.Tanh(b.BatchNorm(h, b.Param("gamma", graph.Const(1), 5), b.Param("beta", graph.Zeros(), 5), running("mean"), running("var"), 0.1, 1e-5))
+			y := b.Linear(h, b.Param("w2", graph.Normal(0.5), labels, 5), nil)
+			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, rows)), b.Input("w", graph.T(graph.F32, rows)))}
+		},
+	}
+	statistics := func(r *engine.Executable) (all []float32) {
+		for _, name := range []string{"mean", "var"} {
+			x, err := r.State(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, x.F32()...)
+		}
+		return append(all, weights(t, r)...)
+	}
+	r := loaded(t, backend.CPU(1), training)
+	if _, err := job(r, &classes{micro: 4, rows: 12, updates: 10}, 10).Run(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := statistics(r)
+	for stop := range 4 {
+		r := loaded(t, backend.CPU(1), training)
+		ctx, cancel := context.WithCancel(context.Background())
+		feed := &classes{micro: 4, rows: 12, updates: 10, onFill: func(update, m int) {
+			if update == 5 && m == stop {
+				cancel()
+			}
+		}}
+		res, err := job(r, feed, 10).Run(ctx, 0)
+		if !errors.Is(err, ErrStopped) {
+			t.Fatalf("the run ended with %v", err)
+		}
+		again := &classes{micro: 4, rows: 12, updates: 10, at: int(res.Update)}
+		if _, err := job(r, again, 10).Run(context.Background(), res.Update); err != nil {
+			t.Fatal(err)
+		}
+		if got := statistics(r); !slices.Equal(got, want) {
+			t.Errorf("stopped after %d updates, at micro-batch %d of those filled ahead: %v, uninterrupted %v", res.Update, stop, got, want)
 		}
 	}
 }

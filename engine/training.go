@@ -512,6 +512,9 @@ func (t *Training) updateEach(b *graph.Builder, params, grads []*graph.Value) {
 	})
 }
 
+// largestScale ends the growth of loss scales: an infinite one would never become less.
+const largestScale = 0x1p126
+
 // nextScale halves the scale after an overflow and doubles it after a run of
 // good updates.
 func (t *Training) nextScale(b *graph.Builder, scale, ok *graph.Value) *graph.Value {
@@ -519,7 +522,7 @@ func (t *Training) nextScale(b *graph.Builder, scale, ok *graph.Value) *graph.Va
 	good := counter(b, StateGood, 0)
 	count := b.Mul(b.AddC(good, 1), ok)
 	full := b.Apply(graph.FnGreater, count, b.Scalar(float64(ls.Interval)-0.5))
-	grown := b.Select(full, b.MulC(scale, ls.Growth), scale)
+	grown := b.Select(full, b.MinC(b.MulC(scale, ls.Growth), largestScale), scale)
 	next := b.Select(ok, grown, b.MulC(scale, ls.Backoff))
 	b.Assign(good, b.Select(full, b.Scalar(0), count))
 	return b.Assign(scale, next)

@@ -80,6 +80,58 @@ func TestExchangeBeginsInTheBackwardHalf(t *testing.T) {
 	}
 }
 
+// slow is a route that takes gradients only once it may.
+type slow struct {
+	route
+	may chan struct{}
+}
+
+func (r slow) take(k *bucket) error {
+	<-r.may
+	return r.route.take(k)
+}
+
+// An update is abandoned when its gradients are no longer read, whichever way they are added up.
+func TestStopWaitsForGradients(t *testing.T) {
+	x, _ := loadWide(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	loader := &classes{micro: 4, rows: 12, updates: 1}
+	j := job(x, loader, 1)
+	j.Group, j.Sums = dist.InProcess(1)[0], Tree
+	var err error
+	if j.ranks, err = j.join(ctx); err != nil {
+		t.Fatal(err)
+	}
+	j.bindOutputs()
+	e := j.ranks.exchange
+	may := make(chan struct{})
+	e.route = slow{e.route, may}
+	u, err := loader.Next()
+	if err == nil {
+		err = j.Prepare(Inputs{Runner: x}, &u, 0, 0)
+	}
+	if err == nil {
+		err = j.compute(ctx, &u, 0, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	time.AfterFunc(50*time.Millisecond, func() { close(may) })
+	stop, err := j.stops(ctx, 0, 1)
+	if !stop || err != nil {
+		t.Fatalf("stops: %v, %v", stop, err)
+	}
+	select {
+	case <-may:
+	default:
+		t.Error("the update is abandoned while its gradients are read")
+	}
+	if err := e.close(ErrStopped); err != nil {
+		t.Errorf("the exchange ends with %v", err)
+	}
+}
+
 // A card reports the first bucket as final before it has computed the last, even while the host
 // waits to use the last, and the report is true.
 func TestCardsTellWhatIsFinal(t *testing.T) {

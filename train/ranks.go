@@ -102,7 +102,11 @@ func (j *Job) stops(ctx context.Context, u int64, m int) (bool, error) {
 	switch _, round := t.of(m); {
 	case !t.begins(m):
 	case round == 0 || j.Sums != Ordered:
-		return anybody(j.ranks, ctx.Err() != nil)
+		stop, err := anybody(j.ranks, ctx.Err() != nil)
+		if stop && err == nil {
+			err = j.ranks.exchange.wait() // gradients may still be read
+		}
+		return stop, err
 	default: // they said so in the previous round
 		return j.ranks.exchange.stops(round)
 	}

@@ -45,6 +45,34 @@ func halfClassifier(t *testing.T) *engine.Executable {
 	return r
 }
 
+// Gradients that are too small to overflow at any scale do not make it infinite, where it would stay.
+func TestScaleStaysFinite(t *testing.T) {
+	const rows = 3
+	r := loaded(t, backend.CPU(1), engine.Training{
+		Accumulation: 2, LossScaling: &engine.LossScaling{Initial: 0x1p120, Growth: 2, Backoff: 0.5, Interval: 1},
+		Optimizer: engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8},
+		Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
+			y := b.Linear(b.Input("x", graph.T(graph.F32, rows, features)), b.Param("w2", graph.Zeros(), labels, features), nil)
+			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, rows)), b.MulC(b.Input("w", graph.T(graph.F32, rows)), 1e-30))}
+		},
+	})
+	j := job(r, &classes{micro: 2, rows: 6, updates: 12}, 12)
+	scale := 0.0
+	j.OnEvent = func(e Event) {
+		if s, ok := e.(Step); ok {
+			if scale = s.Scale; s.Skipped || math.IsInf(scale, 0) {
+				t.Errorf("update %d: scale %g, skipped: %v", s.Update, scale, s.Skipped)
+			}
+		}
+	}
+	if _, err := j.Run(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if scale != 0x1p126 {
+		t.Errorf("the scale ends at %g", scale)
+	}
+}
+
 // states returns the bytes of every state of a program, by name.
 func states(t *testing.T, r *engine.Executable) map[string][]byte {
 	t.Helper()

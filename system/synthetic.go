@@ -135,7 +135,7 @@ func (s *Synthetic) batch(p *engine.Program, variant, unit string, rng *rand.Ran
 
 // Next implements [train.DataLoader].
 func (l *madeLoader) Next() (train.Update, error) {
-	u := train.Update{Micro: l.micro, Position: l.done + l.micro}
+	u := train.Update{Micro: l.micro}
 	micro := make([]*madeBatch, l.micro)
 	for m := range micro {
 		v := l.variants[(l.done+m)%len(l.variants)]
@@ -160,6 +160,9 @@ func (l *madeLoader) Next() (train.Update, error) {
 	}
 	return u, nil
 }
+
+// Position implements [train.DataLoader].
+func (l *madeLoader) Position() any { return l.done }
 
 // Seek implements [train.DataLoader].
 func (l *madeLoader) Seek(position json.RawMessage) error { return json.Unmarshal(position, &l.done) }

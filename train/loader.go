@@ -19,10 +19,8 @@ type Update struct {
 	// Variants are the compiled shapes of the micro-batches, if a program has several;
 	// nil if it has one.
 	Variants []string
-	// Fill writes micro-batch m into the program's input buffers.
+	// Fill writes micro-batch m into the program's input buffers, until the loader's next update.
 	Fill func(m int, in Inputs) error
-	// Position is the position after this update, from which [DataLoader.Seek] continues.
-	Position any
 }
 
 // Variant returns the compiled shape of micro-batch m.
@@ -35,9 +33,11 @@ func (u *Update) Variant(m int) string {
 
 // DataLoader is a stream of updates that can continue where it stopped.
 type DataLoader interface {
-	// Next returns the next update, valid until the call after the next, or io.EOF.
+	// Next returns the next update, or io.EOF.
 	Next() (Update, error)
-	// Seek continues after the update that had this position (as JSON).
+	// Position returns the position after the update that Next returned last.
+	Position() any
+	// Seek continues from a position (as JSON).
 	Seek(position json.RawMessage) error
 	Close()
 }
@@ -98,6 +98,7 @@ type filled struct {
 	slot   int // -1: another process computes it
 	update *Update
 	micro  int
+	after  any // position of the loader after the update
 	err    error
 }
 
@@ -132,10 +133,11 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64, t turns
 				f.send(filled{err: err})
 				return
 			}
+			after := loader.Position()
 			for m := 0; m >= 0; m = t.next(m, u.Micro) {
 				// A rank without a micro-batch still needs inputs for the update.
 				if !t.has(m) && !(m == 0 && t.idle(u.Micro)) {
-					if !f.send(filled{slot: -1, update: u, micro: m}) {
+					if !f.send(filled{slot: -1, update: u, micro: m, after: after}) {
 						return
 					}
 					continue
@@ -147,7 +149,7 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64, t turns
 					return
 				}
 				err := u.Fill(m, Inputs{Runner: r, Slot: slot})
-				if !f.send(filled{slot, u, m, err}) || err != nil {
+				if !f.send(filled{slot, u, m, after, err}) || err != nil {
 					return
 				}
 			}

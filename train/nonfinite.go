@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -56,11 +57,18 @@ func (j *Job) diagnose(f *filler, s *Step) error {
 	f.close() // the slot of the last micro-batch belongs to the host, the others are done
 	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Helps: j.advice(Diverged)}
 	data := j.last.update
+	if data.Micro > 1 { // the inputs of a single one are still there, those of several are overwritten
+		again, err := j.again()
+		if err != nil {
+			return errors.Join(e, err)
+		}
+		data = &again
+	}
 	for e.Micro = range data.Micro {
 		if j.outer() != nil && !j.turns().has(e.Micro) {
 			continue // another rank's
 		}
-		if data.Micro > 1 { // the inputs of a single one are still there
+		if data.Micro > 1 {
 			if err := j.Prepare(Inputs{Runner: j.Runner, Slot: j.slot}, data, s.Update-1, e.Micro); err != nil {
 				return errors.Join(e, err)
 			}
@@ -75,6 +83,18 @@ func (j *Job) diagnose(f *filler, s *Step) error {
 	}
 	e.Kept = j.kept()
 	return e
+}
+
+// again reads the data of the last update once more.
+func (j *Job) again() (Update, error) {
+	position, err := json.Marshal(j.previous)
+	if err != nil {
+		return Update{}, err
+	}
+	if err := j.Loader.Seek(position); err != nil {
+		return Update{}, err
+	}
+	return j.Loader.Next()
 }
 
 // UnderflowError reports gradients that overflow at every loss scale.

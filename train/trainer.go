@@ -91,7 +91,8 @@ type SaveOptions struct {
 type progress struct {
 	ranks    *ranks // nil: this process trains alone
 	tokens   int64
-	position any
+	position any // of the loader after the last update
+	previous any // and before it
 	best     *checkpoint.Metric
 	bestAt   int64
 	history  checkpoint.History
@@ -180,6 +181,9 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 			return nil, err
 		}
 		j.before = append(j.before, t)
+	}
+	if j.position == nil {
+		j.position = j.Loader.Position()
 	}
 	f := startFiller(j.Runner, j.Loader, j.Updates-start, j.turns())
 	defer f.close()
@@ -291,7 +295,8 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	}
 	j.slot, j.ran = j.last.slot, true
 	data := j.last.update
-	s.NewTokens, s.Variants, j.position = data.Tokens, data.Variants, data.Position
+	s.NewTokens, s.Variants = data.Tokens, data.Variants
+	j.previous, j.position = j.position, j.last.after
 	j.tokens += s.NewTokens
 	s.Tokens = j.tokens
 	if err := j.read(s); err != nil {

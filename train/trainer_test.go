@@ -43,7 +43,7 @@ func (c *classes) Next() (Update, error) {
 		total += float64(w[i])
 	}
 	per := c.rows / c.micro
-	return Update{Micro: c.micro, Weight: total, Tokens: int64(c.rows), Position: c.at, Fill: func(m int, in Inputs) error {
+	return Update{Micro: c.micro, Weight: total, Tokens: int64(c.rows), Fill: func(m int, in Inputs) error {
 		if c.onFill != nil {
 			c.onFill(n, m)
 		}
@@ -66,6 +66,7 @@ func (c *classes) Next() (Update, error) {
 	}}, nil
 }
 
+func (c *classes) Position() any                     { return c.at }
 func (c *classes) Seek(cursor json.RawMessage) error { return json.Unmarshal(cursor, &c.at) }
 func (c *classes) Close()                            {}
 

@@ -253,10 +253,12 @@ func (f *captionLoader) Next() (train.Update, error) {
 		u.Weight += float64(len(f.list[index[i]].ids))
 	}
 	f.place += int64(n)
-	u.Position = captionCursor{f.id, f.place}
 	u.Fill = func(m int, in train.Inputs) error { return f.fill(index[m*f.rows:(m+1)*f.rows], in) }
 	return u, nil
 }
+
+// Position implements [train.DataLoader].
+func (f *captionLoader) Position() any { return captionCursor{f.id, f.place} }
 
 // Seek implements [train.DataLoader].
 func (f *captionLoader) Seek(raw json.RawMessage) error {

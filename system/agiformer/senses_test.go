@@ -383,7 +383,7 @@ func TestCaptionFeedResumes(t *testing.T) {
 			x, _ := r.Input(0, "labels")
 			ids = append(ids, x.I32()...)
 		}
-		cursor, err = json.Marshal(u.Position)
+		cursor, err = json.Marshal(f.Position())
 		if err != nil {
 			t.Fatal(err)
 		}

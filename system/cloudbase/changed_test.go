@@ -32,14 +32,13 @@ func TestChangedFlightsAreRefused(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		u, err := run.Loader.Next()
-		if err != nil {
+		if _, err := run.Loader.Next(); err != nil {
 			t.Fatal(err)
 		}
 		if err := run.Close(); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := json.Marshal(u.Position)
+		raw, err := json.Marshal(run.Loader.Position())
 		if err != nil {
 			t.Fatal(err)
 		}

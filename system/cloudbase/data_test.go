@@ -266,7 +266,7 @@ func TestFeed(t *testing.T) {
 	if err != nil || u.Micro != 2 || u.Weight != 8 {
 		t.Fatalf("%+v, %v", u, err)
 	}
-	cursor, err := json.Marshal(u.Position)
+	cursor, err := json.Marshal(f.Position())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func (f *dataLoader) Next() (train.Update, error) {
 	first := f.done
 	f.done += int64(f.rows * f.micro)
 	return train.Update{
-		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro), Position: position{f.done, f.order, f.flights},
+		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro),
 		Fill: func(m int, in train.Inputs) error {
 			list := make([]example, f.rows)
 			for i := range list {
@@ -190,6 +190,9 @@ func (f *dataLoader) Next() (train.Update, error) {
 		},
 	}, nil
 }
+
+// Position implements [train.DataLoader].
+func (f *dataLoader) Position() any { return position{f.done, f.order, f.flights} }
 
 // Seek implements [train.DataLoader].
 func (f *dataLoader) Seek(cursor json.RawMessage) error {

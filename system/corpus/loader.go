@@ -36,10 +36,13 @@ func (f loader) Next() (train.Update, error) {
 		return train.Update{}, err
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)), Position: u.Position,
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)),
 		Fill: func(m int, in train.Inputs) error { return Fill(&u.Micro[m], in) },
 	}, nil
 }
+
+// Position implements [train.DataLoader].
+func (f loader) Position() any { return f.l.Position() }
 
 // Seek implements [train.DataLoader].
 func (f loader) Seek(position json.RawMessage) error {

@@ -75,7 +75,6 @@ func (f *dataLoader) Next() (train.Update, error) {
 		}
 	}
 	f.update++
-	u.Position = f.position()
 	u.Fill = func(m int, in train.Inputs) error {
 		for _, d := range micro[m] {
 			if err := f.streams[d.stream].fill(&d.batch, in, d.tag, d.row, d.headTag); err != nil {
@@ -98,7 +97,8 @@ func clone(b *data.ExampleBatch) data.ExampleBatch {
 	return c
 }
 
-func (f *dataLoader) position() position {
+// Position implements [train.DataLoader].
+func (f *dataLoader) Position() any {
 	p := position{Update: f.update}
 	for _, s := range f.streams {
 		p.Streams = append(p.Streams, s.Position())

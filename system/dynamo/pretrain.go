@@ -130,13 +130,16 @@ func (f *maskedLoader) Next() (train.Update, error) {
 	}
 	place := uint64(u.Position.Epoch)<<40 | uint64(u.Position.Index)
 	return train.Update{
-		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Position: u.Position,
+		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen),
 		Fill: func(m int, in train.Inputs) error {
 			rng := rand.New(rand.NewPCG(f.config.Training.Seed+uint64(m), place))
 			return f.maskedLM.fill(&u.Micro[m], f.rows, rng, in)
 		},
 	}, nil
 }
+
+// Position implements [train.DataLoader].
+func (f *maskedLoader) Position() any { return f.l.Position() }
 
 // Seek implements [train.DataLoader].
 func (f *maskedLoader) Seek(position json.RawMessage) error {

@@ -43,10 +43,13 @@ func (f *loader) Next() (train.Update, error) {
 		return train.Update{}, err
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples * int64(f.x.length), Position: position{u.Position, f.base},
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples * int64(f.x.length),
 		Fill: func(m int, in train.Inputs) error { return f.x.fill(&u.Micro[m], in) },
 	}, nil
 }
+
+// Position implements [train.DataLoader].
+func (f *loader) Position() any { return position{f.l.Position(), f.base} }
 
 // Seek implements [train.DataLoader].
 func (f *loader) Seek(at json.RawMessage) error {

@@ -124,10 +124,13 @@ func (f *dataLoader) Next() (train.Update, error) {
 		variants[m] = variant(f.x.buckets[u.Micro[m].Bucket].Length)
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples, Variants: variants, Position: u.Position,
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples, Variants: variants,
 		Fill: func(m int, in train.Inputs) error { return f.x.fill(&u.Micro[m], in) },
 	}, nil
 }
+
+// Position implements [train.DataLoader].
+func (f *dataLoader) Position() any { return f.l.Position() }
 
 // Seek implements [train.DataLoader].
 func (f *dataLoader) Seek(position json.RawMessage) error {

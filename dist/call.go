@@ -115,12 +115,15 @@ func (c *Call) Header(to int) (h [HeaderBytes]byte) {
 	return h
 }
 
+// Follow returns how many bytes follow a header.
+func Follow(h []byte) int64 { return int64(binary.LittleEndian.Uint64(h[8:])) }
+
 // Check refuses a rank's header that is not the one expected.
 func (c *Call) Check(from int, h []byte) error {
 	if number := binary.LittleEndian.Uint32(h[0:]); number != c.number || h[4] != c.kind {
 		return fmt.Errorf("dist: rank %d makes call %d of kind %d, rank %d call %d of kind %d: they do not run the same program", from, number, h[4], c.rank, c.number, c.kind)
 	}
-	if n := binary.LittleEndian.Uint64(h[8:]); n != uint64(len(c.Recv[from])) {
+	if n := Follow(h); n != int64(len(c.Recv[from])) {
 		return fmt.Errorf("dist: rank %d sends %d bytes in call %d, rank %d expects %d", from, n, c.number, c.rank, len(c.Recv[from]))
 	}
 	return nil

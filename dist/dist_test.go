@@ -128,6 +128,16 @@ func TestDisagreementIsAnError(t *testing.T) {
 		}
 	})
 	kinds(t, 2, func(t *testing.T, groups []dist.Group) {
+		errs := ranks(groups, func(g dist.Group) error { // more than connections hold
+			parts := func() [][]byte { return [][]byte{make([]byte, 32<<20+g.Rank()), make([]byte, 32<<20+g.Rank())} }
+			err := g.AllToAll(parts(), parts())
+			return errors.Join(err, g.Leave(err))
+		})
+		if errs[0] == nil || errs[1] == nil {
+			t.Errorf("sizes of large messages differ: %v", errs)
+		}
+	})
+	kinds(t, 2, func(t *testing.T, groups []dist.Group) {
 		errs := ranks(groups, func(g dist.Group) (err error) {
 			if g.Rank() == 0 {
 				err = dist.Barrier(g)

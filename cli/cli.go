@@ -222,7 +222,7 @@ func (a *app) fail(err error) int {
 	code := exitFailed
 	var coded interface{ ExitCode() int }
 	switch {
-	case errors.Is(err, train.ErrStopped):
+	case errors.Is(err, train.ErrStopped) && !errors.Is(err, train.ErrNothingSaved):
 		code = exitStopped
 	case errors.As(err, &coded):
 		code = coded.ExitCode()

@@ -198,3 +198,14 @@ func TestStoppedBetweenPhases(t *testing.T) {
 	}
 	done(t, "train", "--resume", "--out", out)
 }
+
+// A run that was stopped before it had done an update did not succeed in stopping: there is nothing to resume.
+func TestStopInTheFirstUpdate(t *testing.T) {
+	for err, want := range map[error]int{train.ErrStopped: exitStopped, train.ErrNothingSaved: exitFailed} {
+		var said strings.Builder
+		a := &app{ctx: t.Context(), out: newStream(io.Discard, false), err: newStream(&said, false)}
+		if code := a.fail(err); code != want || (want == exitFailed) != strings.Contains(said.String(), "nothing is saved") {
+			t.Errorf("%v: code %d, want %d, and %q", err, code, want, said.String())
+		}
+	}
+}

@@ -28,7 +28,9 @@ func (a *app) printSummary(r session.Finished) {
 		state = "done, but WHAT WAS LEARNED IS LOST"
 	}
 	p("\n%s: %s of %s, %s %s in %s\n", state, size.Thousands(s.Updates), size.Of(s.UpdatesPlanned, "update"), size.Count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
-	p("  train loss        %.4f\n", float64(s.TrainLoss))
+	if s.Updates > 0 {
+		p("  train loss        %.4f\n", float64(s.TrainLoss))
+	}
 	if v, ok := s.Metrics[r.Monitor.Name]; ok {
 		p("  %-17s %.4f   (held out)\n", r.Monitor.Name, float64(v))
 	}
@@ -44,20 +46,23 @@ func (a *app) printSummary(r session.Finished) {
 			p("  %-17s %s\n", [2]string{"try"}[min(i, 1)], h)
 		}
 	}
-	p("  speed             %s %s/s", size.Count(s.TokensPerSecond), r.Model.Unit)
-	if s.FlopsUtilization > 0 {
-		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
+	if s.TokensPerSecond > 0 {
+		p("  speed             %s %s/s", size.Count(s.TokensPerSecond), r.Model.Unit)
+		if s.FlopsUtilization > 0 {
+			p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
+		}
+		p("\n")
 	}
 	if s.Ranks > 0 {
 		over := ""
 		if s.Over != "" {
 			over = " over " + s.Over
 		}
-		p("\n  processes         %d; waiting for gradients%s took %.0f %% of the time, exchanging them during computation another %.0f %%", s.Ranks, over, 100*s.Exchange, 100*s.Hidden)
+		p("  processes         %d; waiting for gradients%s took %.0f %% of the time, exchanging them during computation another %.0f %%\n", s.Ranks, over, 100*s.Exchange, 100*s.Hidden)
 	}
-	memory := "\n  memory            arena %s planned, %s used; process peak %s of %s planned\n"
+	memory := "  memory            arena %s planned, %s used; process peak %s of %s planned\n"
 	if r.Card != nil {
-		memory = "\n  memory            arena %s planned, %s used; process peak %s; %s planned on the card\n"
+		memory = "  memory            arena %s planned, %s used; process peak %s; %s planned on the card\n"
 	}
 	p(memory, size.Bytes(s.ArenaPlanned), size.Bytes(s.ArenaUsed), size.Bytes(s.PeakRSS), size.Bytes(s.PlannedTotal))
 	if c := s.Card; c != nil {

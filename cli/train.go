@@ -37,7 +37,7 @@ Examples:
 snug config --presets lists the presets, snug config --reference refocused every
 setting.
 
-Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
+Ctrl-C finishes the micro-batch, saves and exits with code 4; a second one exits at
 once. SIGTERM, and the SIGHUP of a terminal that is closed, do the same within
 checkpoint.grace. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4
 stopped with the state saved, 5 not saved within the grace, 6 the device was lost

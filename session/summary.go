@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -83,10 +84,14 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	st := r.store.Status()
 	share := r.Share(r.report, r.speed.flops/max(r.speed.seconds, 1e-9))
 	r.keepPeak()
+	loss := res.Loss
+	if res.Update == 0 {
+		loss = math.NaN() // there is none
+	}
 	s := &Summary{
 		System: r.Config.System, Preset: r.Config.Preset, Done: why == nil, Run: r.store.Run().ID(),
 		Updates: res.Update, UpdatesPlanned: int64(r.Config.Training.MaxSteps), Tokens: res.Tokens,
-		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
+		TrainLoss: checkpoint.Float(loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
 		Ranks: r.World, Exchange: r.speed.exchange / max(r.speed.seconds, 1e-9), Hidden: r.speed.hidden / max(r.speed.seconds, 1e-9), Over: r.carrier.String(),

@@ -152,6 +152,15 @@ type Result struct {
 // ErrStopped reports that the context ended the run; the state was saved.
 var ErrStopped = errors.New("stopped before the last update")
 
+// ErrNothingSaved is an [ErrStopped] before the first update was done, when there is no state worth saving.
+var ErrNothingSaved error = nothingSaved{}
+
+type nothingSaved struct{}
+
+func (nothingSaved) Error() string { return "stopped before the first update was done: nothing is saved" }
+
+func (nothingSaved) Unwrap() error { return ErrStopped }
+
 // Run trains from update start (0, or what Resume returned) to the end. When ctx ends,
 // the current micro-batch is finished, the state saved, and ErrStopped returned. There is
 // both a result and an error if the updates were done and only the last save failed.
@@ -583,10 +592,11 @@ func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds
 
 // stopped saves the state of a run that was asked to stop.
 func (j *Job) stopped(u int64) (*Result, error) {
-	if u > 0 {
-		if err := j.saveNow(u, false); err != nil {
-			return j.result(u), err
-		}
+	if u == 0 {
+		return j.result(u), ErrNothingSaved
+	}
+	if err := j.saveNow(u, false); err != nil {
+		return j.result(u), err
 	}
 	return j.result(u), ErrStopped
 }

@@ -234,6 +234,20 @@ func TestStopInsideAnUpdate(t *testing.T) {
 	}
 }
 
+// A run that is stopped before it has done anything does not claim to have saved something.
+func TestStopInTheFirstUpdate(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	feed := &classes{micro: 4, rows: 12, updates: 10, onFill: func(_, m int) {
+		if m == 1 {
+			cancel()
+		}
+	}}
+	res, err := job(classifier(t, 3, 4), feed, 10).Run(ctx, 0)
+	if !errors.Is(err, ErrNothingSaved) || !errors.Is(err, ErrStopped) || res.Update != 0 || res.Checkpoint != "" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
 // Micro-batches of an abandoned update leave no trace in the running statistics either.
 func TestStopInsideAnUpdateOfBatchNorm(t *testing.T) {
 	const rows = 3

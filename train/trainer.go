@@ -157,7 +157,9 @@ var ErrNothingSaved error = nothingSaved{}
 
 type nothingSaved struct{}
 
-func (nothingSaved) Error() string { return "stopped before the first update was done: nothing is saved" }
+func (nothingSaved) Error() string {
+	return "stopped before the first update was done: nothing is saved"
+}
 
 func (nothingSaved) Unwrap() error { return ErrStopped }
 

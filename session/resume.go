@@ -127,7 +127,7 @@ func (c change) settled(s *system.System) bool {
 	case "system", "model":
 		return true
 	case "data":
-		return !slices.Contains(howDataIsRead, c.Key)
+		return !slices.Contains(howDataIsRead, c.Key) && !slices.Contains(whereDataIs, c.Key)
 	}
 	switch c.Key {
 	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps":
@@ -144,6 +144,10 @@ func (c change) settled(s *system.System) bool {
 
 // howDataIsRead lists the settings of data that do not affect its content.
 var howDataIsRead = []string{"data.workers", "data.prefetch", "data.cache_dir", "data.max_record"}
+
+// whereDataIs lists the settings that say where data is. It may have moved; whether it still is what the run
+// has learned from is seen when it is opened (see [system.Env.Continues]).
+var whereDataIs = []string{"data.source", "data.validation"}
 
 // matters reports whether a setting affects what a run learns, or the decision whether that is good enough.
 func (c change) matters() bool {

@@ -96,7 +96,11 @@ func (a *app) openFor(p pick, data bool) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &opened{c, cfg, session.SystemOf(cfg)}, nil
+	o := &opened{c, cfg, session.SystemOf(cfg)}
+	if o.typed(system.FolderKey) && !system.HasBase(c.Path) {
+		return nil, usage("--%s: the model comes from the checkpoint; only a run with lora.targets needs the weights that its adapters belong to", system.FolderKey)
+	}
+	return o, nil
 }
 
 // choose finds the checkpoint that path stands for, by the rule of [checkpoint.Choose], and reports those

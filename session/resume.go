@@ -102,9 +102,18 @@ func changed(old, c *config.Config) []change {
 	return list
 }
 
-// recorded returns the configuration that the run in dir was made with. It does not fetch its data.
+// recorded returns the configuration that the run in dir was made with. It does not fetch its data. The weights
+// that adapters belong to are those that are named now: they may have moved, and are compared when they are loaded.
 func (t *training) recorded(dir string) (*config.Config, error) {
-	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: notData(t.Sources.Fetch)})
+	from := config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: notData(t.Sources.Fetch)}
+	if system.HasBase(dir) {
+		for _, o := range t.Sources.Overrides {
+			if o.Key == system.FolderKey {
+				from.Overrides = append(from.Overrides, o)
+			}
+		}
+	}
+	return config.Load(from)
 }
 
 // recordedBy returns the configuration in the newest of the checkpoints where it is readable. A checkpoint

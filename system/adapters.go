@@ -301,6 +301,9 @@ func (l *LoRA) copyFolder(x *engine.Executable, log func(string, ...any)) (err e
 // BaseFile is the file of a checkpoint that identifies the weights its adapters belong to, by [FolderPrint].
 const BaseFile = "base.txt"
 
+// HasBase reports whether the checkpoint in dir has adapters, which belong to weights elsewhere.
+func HasBase(dir string) bool { return isFile(dir, BaseFile) }
+
 // SameBase rejects a folder other than the one that a checkpoint's adapters belong to.
 func SameBase(checkpoint, folder string) error {
 	was, err := regular.Read(filepath.Join(checkpoint, BaseFile), 1<<10)

@@ -87,6 +87,9 @@ func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(str
 // FolderPrint identifies the weights of a model folder by the names, sizes, first and last bytes of its
 // files.
 func FolderPrint(dir string) (string, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return "", fmt.Errorf("%s: %w (a relative path starts at the working directory): name where it is now with --%s", FolderKey, err, FolderKey)
+	}
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		return "", err

@@ -238,6 +238,9 @@ func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := regular.Read(path, maxConfig)
 	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, fmt.Errorf("%w (a relative path starts at the working directory)", err)
+		}
 		return nil, fmt.Errorf("%s is not a model folder: it has no %s: %w", dir, ConfigFile, os.ErrNotExist)
 	}
 	if err != nil {

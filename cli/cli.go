@@ -59,10 +59,10 @@ type commands struct {
 	Monitor  monitorCmd  `cmd:"" help:"Watch runs, live or finished, or this machine."`
 	Plan     planCmd     `cmd:"" help:"Show what a run needs on any card, to the byte." settings:"all"`
 	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
-	Generate generateCmd `cmd:"" help:"Generate text with a trained language model." settings:"model.folder,training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
-	Eval     evalCmd     `cmd:"" help:"Evaluate a trained model on its held-out data." settings:"model.folder,data,split,synthetic,decision,tasks,router,loss,training.batch_size,training.eval_batch_size,training.eval_batches,training.ce_chunk,training.mixed_precision,training.seed,hardware"`
-	Predict  predictCmd  `cmd:"" help:"Apply a trained model to data." settings:"model.folder,data.format,data.text_field,data.array_key,data.max_record,data.replace_invalid,data.rows,data.columns,data.resize,data.flat_field,tasks,hardware.threads"`
-	Serve    serveCmd    `cmd:"" help:"Serve a trained model over HTTP." settings:"model.folder,hardware.threads,hardware.memory_budget"`
+	Generate generateCmd `cmd:"" help:"Generate text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads,model.folder"`
+	Eval     evalCmd     `cmd:"" help:"Evaluate a trained model on its held-out data." settings:"data,split,synthetic,decision,tasks,router,loss,training.batch_size,training.eval_batch_size,training.eval_batches,training.ce_chunk,training.mixed_precision,training.seed,hardware,model.folder"`
+	Predict  predictCmd  `cmd:"" help:"Apply a trained model to data." settings:"data.format,data.text_field,data.array_key,data.max_record,data.replace_invalid,data.rows,data.columns,data.resize,data.flat_field,tasks,hardware.threads,model.folder"`
+	Serve    serveCmd    `cmd:"" help:"Serve a trained model over HTTP." settings:"hardware.threads,hardware.memory_budget,model.folder"`
 	Export   exportCmd   `cmd:"" help:"Export a trained model as a Hugging Face folder." settings:"model.folder"`
 	Data     dataCmd     `cmd:"" help:"Prepare data."`
 	Report   reportCmd   `cmd:"" help:"Report on runs, and compare them."`

@@ -74,7 +74,11 @@ const (
 // phases, each in a folder below it. It reads what is there.
 func Open(dir string) (*Run, error) {
 	r := newRun(filepath.Clean(dir))
-	if _, err := r.Poll(); err != nil {
+	_, err := r.Poll()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such folder: want a run directory (runs are in runs/PRESET unless --out says otherwise)", dir)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if r.empty() && len(r.phases) == 0 {

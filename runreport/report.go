@@ -70,9 +70,6 @@ func Open(paths []string, presets Presets) (*Report, error) {
 	var errs []error
 	for _, path := range paths {
 		m, err := monitor.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%s: no such folder: want a run directory (runs are in runs/PRESET unless --out says otherwise)", path)
-		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

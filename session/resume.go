@@ -136,7 +136,7 @@ func (c change) settled(s *system.System) bool {
 	case "system", "model":
 		return true
 	case "data":
-		return !slices.Contains(howDataIsRead, c.Key) && !slices.Contains(whereDataIs, c.Key)
+		return !slices.Contains(howDataIsRead, c.Key)
 	}
 	switch c.Key {
 	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps":
@@ -200,7 +200,7 @@ func (r *run) sameRun() error {
 	var settled []change
 	for _, c := range changed(old, r.Config) {
 		switch section, _, _ := strings.Cut(c.Key, "."); {
-		case c.settled(&r.System):
+		case c.settled(&r.System) && !slices.Contains(whereDataIs, c.Key):
 			settled = append(settled, c)
 		case section != "hardware" && section != "metrics" && section != "run":
 			r.changed = append(r.changed, c)

@@ -61,10 +61,24 @@ func folderOf(dir string) string {
 	return dir
 }
 
-// noFolder says of a path that is a file what it should be.
+// absent is a folder that does not exist.
+type absent string
+
+func (path absent) Error() string {
+	return string(path) + ": no such folder: want that of a run or a checkpoint (runs are in runs/PRESET unless --out says otherwise)"
+}
+
+// Is makes it an [fs.ErrNotExist].
+func (path absent) Is(target error) bool { return target == fs.ErrNotExist }
+
+// noFolder says of a path that is no folder what it should be.
 func noFolder(err error) error {
 	var of *fs.PathError
-	if errors.As(err, &of) && errors.Is(err, syscall.ENOTDIR) {
+	switch {
+	case !errors.As(err, &of):
+	case errors.Is(err, fs.ErrNotExist):
+		return absent(of.Path)
+	case errors.Is(err, syscall.ENOTDIR):
 		return &fs.PathError{Op: of.Op, Path: of.Path, Err: errors.New("a file: want the folder of a run or a checkpoint")}
 	}
 	return err

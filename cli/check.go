@@ -50,9 +50,9 @@ something does, or the check failed, 2 wrong usage.
 
 Examples:
   snug check quickstart --update 20 --precision bf16
-  snug check runs/quickstart --update 300 --precision fp16 --against bf16 --json
+  snug check runs/quickstart --update 500 --precision fp16 --against bf16 --json
   snug check small.yaml --device reference --precision fp32
-  snug check runs/quickstart --faults --update 300`
+  snug check runs/quickstart --faults --update 500`
 }
 
 // errDiffers is the error of a check that found differences.

@@ -37,7 +37,7 @@ data again with the same settings reuses what is there.
 
 Examples:
   snug data prepare --out prepared --report
-  snug data prepare --out prepared --data.source 'books/**/*.txt' --data.format text`
+  snug data prepare --out prepared --data.source 'books/**/*.txt' --data.format text --data.split_by document`
 }
 
 // Run implements the command. It opens the data as training does, so that it prepares exactly what a run

@@ -25,9 +25,9 @@ RUN/eval/step-N; the rest of the run stays as it is.
 
 Examples:
   snug eval runs/quickstart
-  snug eval runs/quickstart --data.source other.jsonl --data.format jsonl
+  snug eval runs/quickstart --data.source other.jsonl --data.format jsonl --data.split_by document
   snug eval runs/quickstart --checkpoint last
-  snug eval runs/quickstart/checkpoints/step-00000300 --training.eval_batches 10`
+  snug eval runs/quickstart/checkpoints/step-00000400 --training.eval_batches 10`
 }
 
 // Run implements the command.

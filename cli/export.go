@@ -25,7 +25,7 @@ run directory, the best checkpoint is verified and exported.
 Examples:
   snug export runs/quickstart quickstart-hf
   snug export runs/quickstart newest-hf --checkpoint last
-  snug export runs/quickstart/checkpoints/step-00000300 at-300
+  snug export runs/quickstart/checkpoints/step-00000400 at-400
   snug export --merge runs/dynamo-quickstart/phase1-qa qa-hf`
 }
 

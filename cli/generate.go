@@ -30,7 +30,7 @@ type generateCmd struct {
 func (generateCmd) Help() string {
 	return `Examples:
   snug generate runs/quickstart --prompt "func main"
-  snug generate runs/quickstart/checkpoints/step-00000300 --temperature 0
+  snug generate runs/quickstart/checkpoints/step-00000400 --temperature 0
   snug generate runs/captions --image cat.png --audio cat.wav --prompt "a "
 
 A multimodal agiformer run takes a file for each of its model.modalities, or none: then

@@ -19,7 +19,7 @@ import (
 )
 
 type monitorCmd struct {
-	Runs     []string      `arg:"" optional:"" name:"run" help:"Run directories (default: the newest run below runs)."`
+	Runs     []string      `arg:"" optional:"" name:"run" help:"Run directories (default: the newest run in the folder runs/)."`
 	Only     bool          `help:"Show this machine without a run: processors, memory, card."`
 	Once     bool          `help:"Print what is known now and end."`
 	Interval time.Duration `default:"1s" help:"Time between two looks." above:"0" of:"duration"`
@@ -33,12 +33,12 @@ func (monitorCmd) Help() string {
 over a network file system, and after it ended. Watching changes nothing in it.
 
 Examples:
-  snug monitor                      the newest run below runs
+  snug monitor                      the newest run in the folder runs/
   snug monitor runs/a runs/b        two runs, their curves laid over each other
   snug monitor --once runs/a        the screen once, for a terminal or a file
   snug monitor --json runs/a        what is known of the run, as one JSON document
   snug monitor --only               this machine without a run
-  snug monitor --web                all runs below runs in a browser, and for Prometheus
+  snug monitor --web                all runs in the folder runs/ in a browser, and for Prometheus
   snug train --monitor              train, and watch in the same terminal
 
 On a terminal q leaves and ? lists the keys. Elsewhere (a pipe, a file, TERM=dumb)

@@ -46,7 +46,8 @@ type serveCmd struct {
 // Help implements kong.HelpProvider.
 func (serveCmd) Help() string {
 	return `Serves the best checkpoint of a run: a moderation model at its own endpoints, a
-language model as OpenAI's API does.
+language model (refocused, finetune, agiformer) with OpenAI's completions API.
+Runs of cloudbase and dynamo cannot be served.
 
 Examples:
   snug serve runs/mine

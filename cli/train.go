@@ -14,7 +14,7 @@ import (
 
 type trainCmd struct {
 	choice
-	Out     string    `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
+	Out     string    `help:"Run directory (default: runs/PRESET; with --config and no preset, runs/SYSTEM)." placeholder:"DIR" key:"run.out"`
 	Resume  bool      `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
 	Fresh   bool      `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
 	Phase   string    `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`

@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// Sources name the configuration.
 	Sources config.Sources
-	// Dir is the run directory; by default run.out, or runs/PRESET.
+	// Dir is the run directory; by default run.out, runs/PRESET, or runs/SYSTEM without a preset.
 	Dir string
 	// Resume continues from the newest intact checkpoint in Dir. If Sources name no configuration, it uses
 	// that of the run; if they do, a run without a checkpoint begins. Fresh starts over and removes existing

@@ -19,6 +19,7 @@ import (
 type Replayed struct {
 	From   string `json:"from"` // a checkpoint, or "the first weights"
 	Device string `json:"device"`
+	Card   bool   `json:"card,omitempty"` // whether the device is a card
 	// First and Last are the updates to compute. Failed is the one that failed; 0 if none did, or if the
 	// program could not be loaded.
 	First  int64 `json:"first"`
@@ -36,6 +37,8 @@ func (r *Replayed) String() string {
 	}
 	text := fmt.Sprintf("computed again from %s, one operation at a time, %s", r.From, updates)
 	switch {
+	case r.Fault == "" && !r.Card:
+		return text + " succeeded: no operation fails"
 	case r.Fault == "":
 		return text + " succeeded: no kernel fails each time, so suspect the card, its memory or its power"
 	case r.Failed == 0:
@@ -66,7 +69,7 @@ func (c *Check) Replay(ctx context.Context) (report *Replayed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	report = &Replayed{From: "the first weights", Device: s.Backend.Name(), First: 1, Last: c.Update}
+	report = &Replayed{From: "the first weights", Device: s.Backend.Name(), Card: s.Card != nil, First: 1, Last: c.Update}
 	if from != nil {
 		defer func() { err = errors.Join(err, from.Close()) }()
 		report.From, report.First = filepath.Base(from.Path), from.State.Update+1

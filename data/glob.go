@@ -19,7 +19,8 @@ import (
 // and ? stay within a path element, [a-z] is a class and ** stands for any
 // number of folders, none included. Names that start with a dot match only a
 // pattern element that starts with one. Links to files are followed, links to
-// folders are not. A pattern that matches no file is an error. Run directories are
+// folders only as the folder that a pattern names or begins with, so there are
+// no cycles. A pattern that matches no file is an error. Run directories are
 // left out: what a run writes is not what it learns from.
 func Glob(patterns ...string) ([]string, error) {
 	g := &globber{}
@@ -104,11 +105,12 @@ func (g *globber) walk(root string, elems []string) ([]string, error) {
 		return nil, fmt.Errorf("data: %s is also the folder for prepared data, which would be read as data: choose another folder for it (data.cache_dir; --out of `snug data prepare`), or name the data's files one by one", root)
 	}
 	var files []string
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	top := root + string(filepath.Separator) // the folder itself, where root is a link to it
+	err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if p == root {
+		if p == top {
 			return nil
 		}
 		rel, err := filepath.Rel(root, p)
@@ -173,8 +175,11 @@ func isRun(dir string) bool {
 
 // inRun reports whether a folder is a run directory or in its checkpoints.
 func inRun(dir string) bool {
-	abs, err := filepath.Abs(dir)
+	abs, err := filepath.EvalSymlinks(dir)
 	if err != nil {
+		return false
+	}
+	if abs, err = filepath.Abs(abs); err != nil {
 		return false
 	}
 	if isRun(abs) {

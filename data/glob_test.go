@@ -67,3 +67,37 @@ func TestRunsAreNotData(t *testing.T) {
 		t.Errorf("a file that is named by itself: %v, %v", got, err)
 	}
 }
+
+// A folder that is named by a link is read like any other, under the name that was given. Links to folders
+// below it are not followed, even if they lead back to it.
+func TestLinkToFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"texts/a.txt": "a", "texts/sub/b.txt": "b", "run/.lock": `{"pid": 7}`, "run/checkpoints/state.txt": "s"} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"link": "texts", "twice": "link", "texts/back": "../texts", "run-link": "run", "checkpoints-link": "run/checkpoints"} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Skip(err)
+		}
+	}
+	for _, pattern := range []string{"link", "link/", "./link", "link/**/*.txt", "link/**", "twice"} {
+		root, _, _ := strings.Cut(filepath.Clean(pattern), "/")
+		want := []string{filepath.FromSlash(root + "/a.txt"), filepath.FromSlash(root + "/sub/b.txt")}
+		if got, err := Glob(pattern); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s is %v, %v, want %v", pattern, got, err, want)
+		}
+	}
+	for _, pattern := range []string{"run-link", "run-link/*", "checkpoints-link", "checkpoints-link/*.txt"} {
+		if _, err := Glob(pattern); err == nil || !strings.Contains(err.Error(), "what a run writes there is no data") {
+			t.Errorf("%s: got %v, want a refusal", pattern, err)
+		}
+	}
+	if _, err := OpenFiles([]string{"link"}, Options{}, "texts"); err == nil || !strings.Contains(err.Error(), "link is also the folder for prepared data") {
+		t.Errorf("a link to the folder for prepared data: got %v, want a refusal", err)
+	}
+}

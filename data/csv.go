@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/snug-ml/snug/internal/few"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // The ways to read quotes in CSV files.
@@ -18,6 +19,9 @@ const (
 	QuotesCSV  = "csv"
 	QuotesNone = "none"
 )
+
+// separatorHint is for a file that another separator or a quote makes no sense of.
+const separatorHint = "is the separator right, is a quote missing?"
 
 // csvRecords yields one record per row of a CSV or TSV file. Empty lines are skipped; a
 // row with more or fewer fields than the first is an error. It returns false when emit
@@ -66,7 +70,7 @@ func tableRecords(name string, opt Options, rows rowReader, emit func(Record) bo
 		case err == io.EOF:
 			return true, nil
 		case errors.Is(err, errTooLong):
-			return false, fmt.Errorf("data: %s:%d: row longer than %d bytes; is a quote left open? (data.quotes: none reads quotes as text; data.max_record allows longer rows)", name, line, opt.MaxRecord)
+			return false, fmt.Errorf("data: %s:%d: row longer than %d bytes; is a quote left open? (data.max_record allows longer rows)", name, line, opt.MaxRecord)
 		case err != nil:
 			return false, fmt.Errorf("data: %s:%d: %w", name, line, err)
 		}
@@ -79,7 +83,7 @@ func tableRecords(name string, opt Options, rows rowReader, emit func(Record) bo
 			}
 		}
 		if len(fields) != len(columns) {
-			return false, fmt.Errorf("data: %s:%d: %d fields, want %d (%s): is the separator right, is a quote missing?", name, line, len(fields), len(columns), few.Of(columns))
+			return false, fmt.Errorf("data: %s:%d: %s, want %d (%s): %s", name, line, size.Of(len(fields), "field"), len(columns), few.Of(columns), separatorHint)
 		}
 		row++
 		rec := Record{File: name, Row: row, Line: line, fields: make(map[string]any, len(fields))}
@@ -130,7 +134,7 @@ func (q *quotedRows) next() ([]string, int64, error) {
 	var parse *csv.ParseError
 	switch {
 	case errors.As(err, &parse):
-		return nil, int64(parse.Line), fmt.Errorf("column %d of the row from line %d: %w", parse.Column, parse.StartLine, parse.Err)
+		return nil, int64(parse.Line), fmt.Errorf("column %d of the row from line %d: %w: %s", parse.Column, parse.StartLine, parse.Err, separatorHint)
 	case err != nil:
 		return nil, q.line + 1, err
 	}

@@ -75,11 +75,13 @@ func TestCSVErrors(t *testing.T) {
 		want       []string
 	}{
 		{"a.csv", "", Options{}, []string{"a.csv: no rows"}},
-		{"a.csv", "text,b\n1,2\n3\n", Options{}, []string{"a.csv:3", "1 fields, want 2", "separator"}},
+		{"a.csv", "text,b\n1,2\n3\n", Options{}, []string{"a.csv:3", "1 field, want 2", "is the separator right"}},
 		{"a.csv", "a,a\nx,y\n", Options{}, []string{"a.csv:1", `"a" twice`}},
 		{"a.csv", "text\n\"x\" y\n", Options{}, []string{"a.csv:2", "column 3"}},
+		{"a.csv", "text;label\nfine;\"x\"\n", Options{}, []string{"a.csv:2: column 6 of the row from line 2: bare", "is the separator right"}},
+		{"a.csv", "text;label\n\"x\";1\n", Options{}, []string{"a.csv:2", "in quoted-field: is the separator right"}},
 		{"a.csv", "text\n\"open\nline\n", Options{}, []string{"a.csv:3", "row from line 2", "quote"}},
-		{"a.csv", "text\nfine\n\"open" + strings.Repeat("x\n", 3000), Options{MaxRecord: 2000}, []string{"a.csv:3", "longer than 2000 bytes", "data.quotes"}},
+		{"a.csv", "text\nfine\n\"open" + strings.Repeat("x\n", 3000), Options{MaxRecord: 2000}, []string{"a.csv:3", "longer than 2000 bytes", "data.max_record"}},
 		{"a.tsv", "a\n" + strings.Repeat("x", 3000), Options{MaxRecord: 2000}, []string{"a.tsv:2", "longer than 2000 bytes"}},
 		{"a.csv", "text\n\xff\n", Options{}, []string{"a.csv:2", "invalid UTF-8"}},
 		{"a.csv", "a\nb\n", Options{Comma: '"'}, []string{"cannot separate"}},

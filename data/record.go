@@ -195,11 +195,24 @@ func (r Record) Float(name string) (float64, error) {
 }
 
 func (r Record) wrong(name, want string, v any) error {
-	got := "null"
-	if v != nil {
-		got = fmt.Sprintf("%T %.40v", v, v)
+	return fmt.Errorf("data: %s: field %q: want %s, found %s", r.Where(), name, want, kind(v))
+}
+
+// kind names what a field holds, with a value that is short.
+func kind(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "a list"
+	case bool:
+		return fmt.Sprintf("true or false (%t)", v)
+	case string:
+		return fmt.Sprintf("a text (%.40q)", v)
 	}
-	return fmt.Errorf("data: %s: field %q: want %s, found %s", r.Where(), name, want, got)
+	return fmt.Sprintf("a number (%v)", v)
 }
 
 // document makes a document from the record's text field.

@@ -219,7 +219,8 @@ func TestJSONLErrors(t *testing.T) {
 		"[1,2]\n":                                  {"a.jsonl:1", "want an object, found"},
 		"null\n":                                   {"a.jsonl:1", "found null"},
 		"{\"text\":null}\n":                        {"a.jsonl:1", `"text"`, "want text, found null"},
-		"{\"text\":[1]}\n":                         {"a.jsonl:1", "want text"},
+		"{\"text\":[1]}\n":                         {"a.jsonl:1", "want text, found a list"},
+		"{\"text\":{\"a\":1}}\n":                   {"a.jsonl:1", "want text, found an object"},
 		"{\"text\":\"\xff\"}\n":                    {"a.jsonl:1", "invalid UTF-8"},
 		"{\"text\":\"\\ud800x\"}\n":                {"a.jsonl:1", "surrogate"},
 		"\n\n{\"text\":1} x\n":                     {"a.jsonl:3", "after top-level value"},
@@ -241,7 +242,7 @@ func TestJSONLErrors(t *testing.T) {
 }
 
 func TestRecordAccessors(t *testing.T) {
-	dir := writeFiles(t, map[string]string{"a.jsonl": `{"big":9007199254740993,"x":1.5,"s":" 12 ","b":true}`})
+	dir := writeFiles(t, map[string]string{"a.jsonl": `{"big":9007199254740993,"x":1.5,"s":" 12 ","b":true,"word":"twelve"}`})
 	f, err := OpenFiles([]string{dir}, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -261,9 +262,11 @@ func TestRecordAccessors(t *testing.T) {
 		t.Errorf("x: %v, %v", x, err)
 	}
 	_, err = r.Int("x")
-	wantError(t, err, "a.jsonl:1", `"x"`, "whole number", "1.5")
+	wantError(t, err, "a.jsonl:1", `"x"`, "want a whole number, found a number (1.5)")
+	_, err = r.Int("word")
+	wantError(t, err, `want a whole number, found a text ("twelve")`)
 	_, err = r.Text("b")
-	wantError(t, err, "want text", "true")
+	wantError(t, err, "want text, found true or false (true)")
 }
 
 func TestOptionsChecked(t *testing.T) {

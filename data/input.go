@@ -115,16 +115,26 @@ func (in *input) dropMark(name string) error {
 	if err != nil && err != io.EOF {
 		return fmt.Errorf("data: %s: %w", name, err)
 	}
-	switch {
-	case bytes.HasPrefix(head, []byte{0xef, 0xbb, 0xbf}):
-		_, err := in.Discard(3)
+	n, err := mark(name, head)
+	if err != nil {
 		return err
-	case bytes.HasPrefix(head, []byte{0, 0, 0xfe, 0xff}), bytes.HasPrefix(head, []byte{0xff, 0xfe, 0, 0}):
-		return fmt.Errorf("data: %s: starts with a UTF-32 byte-order mark; convert it to UTF-8 (iconv -t UTF-8)", name)
-	case bytes.HasPrefix(head, []byte{0xfe, 0xff}), bytes.HasPrefix(head, []byte{0xff, 0xfe}):
-		return fmt.Errorf("data: %s: starts with a UTF-16 byte-order mark; convert it to UTF-8 (iconv -t UTF-8)", name)
 	}
-	return nil
+	_, err = in.Discard(n)
+	return err
+}
+
+// mark returns the length of the byte-order mark of UTF-8 that text begins with, and refuses
+// those of other encodings.
+func mark(name string, text []byte) (int, error) {
+	switch {
+	case bytes.HasPrefix(text, []byte{0xef, 0xbb, 0xbf}):
+		return 3, nil
+	case bytes.HasPrefix(text, []byte{0, 0, 0xfe, 0xff}), bytes.HasPrefix(text, []byte{0xff, 0xfe, 0, 0}):
+		return 0, fmt.Errorf("data: %s: starts with a UTF-32 byte-order mark; convert it to UTF-8 (iconv -t UTF-8)", name)
+	case bytes.HasPrefix(text, []byte{0xfe, 0xff}), bytes.HasPrefix(text, []byte{0xff, 0xfe}):
+		return 0, fmt.Errorf("data: %s: starts with a UTF-16 byte-order mark; convert it to UTF-8 (iconv -t UTF-8)", name)
+	}
+	return 0, nil
 }
 
 // lineEnds refuses a file whose lines end with bare carriage returns, as on old Macs: a
@@ -133,9 +143,13 @@ func (in *input) lineEnds(name string) error {
 	head, _ := in.Peek(64 << 10) // an error comes again when its line is read
 	head = bytes.TrimRight(head, "\r\n")
 	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 {
-		return fmt.Errorf("data: %s: its lines end with carriage returns only; convert it (tr '\\r' '\\n')", name)
+		return returnsOnly(name)
 	}
 	return nil
+}
+
+func returnsOnly(name string) error {
+	return fmt.Errorf("data: %s: its lines end with carriage returns only; convert it (tr '\\r' '\\n')", name)
 }
 
 // openLines is openInput for readers of lines.

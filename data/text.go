@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 )
 
 var errTooLong = errors.New("too long")
@@ -27,6 +28,51 @@ func appendLine(dst []byte, r *bufio.Reader, limit int64) ([]byte, error) {
 			return dst, err
 		}
 	}
+}
+
+// Lines yields the lines of a stream, without line ends, each as soon as it has been read; the
+// next one overwrites it. A byte-order mark, or lines that end with carriage returns only, are
+// treated as in a file. A line and its end have at most maxRecord bytes (see [RecordLimit]).
+// An error comes last.
+func Lines(name string, r io.Reader, maxRecord int64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		in, limit := bufio.NewReader(r), RecordLimit(maxRecord)
+		var buf []byte
+		for n := 1; ; n++ {
+			line, err := appendLine(buf[:0], in, limit)
+			buf = line
+			switch {
+			case err == io.EOF:
+				return
+			case err == errTooLong:
+				err = fmt.Errorf("data: %s:%d: line longer than %d bytes; raise data.max_record", name, n, limit)
+			case err != nil:
+				err = fmt.Errorf("data: %s:%d: %w", name, n, err)
+			case n == 1:
+				if line, err = firstLine(name, line); len(line) == 0 && err == nil {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil) {
+				return
+			}
+		}
+	}
+}
+
+// firstLine drops the byte-order mark of a stream's first line. It does not look further than
+// that line, unlike lineEnds, because the next one may be yet to be written.
+func firstLine(name string, line []byte) ([]byte, error) {
+	n, err := mark(name, line)
+	line = line[n:]
+	if err == nil && !bytes.HasSuffix(line, []byte("\n")) && bytes.IndexByte(bytes.TrimRight(line, "\r"), '\r') >= 0 {
+		err = returnsOnly(name)
+	}
+	return line, err
 }
 
 // textDocuments splits one text file into documents. It returns false when emit

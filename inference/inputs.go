@@ -1,7 +1,6 @@
 package inference
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -152,11 +151,13 @@ func (r renamed) records(ctx context.Context, f *data.Files, yield func(Input, e
 
 // lines streams the lines of standard input.
 func (p *Sources) lines(ctx context.Context, field string, yield func(Input, error) bool) {
-	s := bufio.NewScanner(p.In)
-	s.Buffer(nil, 1<<20)
-	for n := 1; s.Scan(); n++ {
+	n := 0
+	for text, err := range data.Lines("stdin", p.In, p.Options.MaxRecord) {
+		n++
 		x := line{field: field, number: n}
-		text, _, err := data.ValidUTF8(x.Where(), s.Bytes(), p.Options.ReplaceInvalid)
+		if err == nil {
+			text, _, err = data.ValidUTF8(x.Where(), text, p.Options.ReplaceInvalid)
+		}
 		if err = cmp.Or(ctx.Err(), err); err != nil {
 			yield(nil, err)
 			return
@@ -165,9 +166,6 @@ func (p *Sources) lines(ctx context.Context, field string, yield func(Input, err
 		if !yield(x, nil) {
 			return
 		}
-	}
-	if err := s.Err(); err != nil {
-		yield(nil, fmt.Errorf("standard input: %w", err))
 	}
 }
 

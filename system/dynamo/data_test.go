@@ -143,7 +143,8 @@ func TestFiles(t *testing.T) {
 	}{
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{torn, de}}, wrong: "set data.replace_invalid"},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{torn, de}}, d: replace, want: []text{{Input: "f\uFFFDne", Output: "eins"}, {Input: "two", Output: "zwei"}}},
-		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, de}}, d: config.Data{MaxRecord: 3}, wrong: "a.de:1: line of 4 bytes, longer than 3; raise data.max_record"},
+		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, de}}, d: config.Data{MaxRecord: 4}, wrong: "a.de:1: line longer than 4 bytes; raise data.max_record"},
+		{task: nameTranslation, t: Task{Format: "lines", Train: []string{write1(t, "cr.en", "one\rtwo\r"), de}}, wrong: "cr.en: its lines end with carriage returns only"},
 		{task: nameQA, t: Task{Format: "squad", Train: []string{tornSquad}}, wrong: "set data.replace_invalid"},
 		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.json", `{"n":1,"rows":[{"prompt":"p","code":"c"}]}`)}}, d: config.Data{ArrayKey: "rows"}, want: []text{{Input: "p", Output: "c"}}},
 		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.csv", "prompt,code\np\xff,c\n")}}, d: replace, want: []text{{Input: "p\uFFFD", Output: "c"}}},

@@ -1,6 +1,7 @@
 package dynamo
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -224,22 +225,13 @@ func (f *files) lines(name string) (out []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for line := range strings.Lines(string(raw)) {
-		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
-		if most := f.longest(); len(line) > most {
-			return nil, fmt.Errorf("%s:%d: line of %d bytes, longer than %d; raise data.max_record", name, len(out)+1, len(line), most)
+	for line, err := range data.Lines(name, bytes.NewReader(raw), int64(f.MaxRecord)) {
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, line)
+		out = append(out, string(line))
 	}
 	return out, nil
-}
-
-// longest returns the maximum size of a record in bytes.
-func (f *files) longest() int {
-	if f.MaxRecord > 0 {
-		return int(f.MaxRecord)
-	}
-	return data.DefaultMaxRecord
 }
 
 // wholeLimit is the maximum decompressed size of a file that is read as a whole, unless data.max_record

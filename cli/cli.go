@@ -136,6 +136,9 @@ func (a *app) run(args []string) int {
 	if err != nil {
 		return a.fail(err)
 	}
+	if err := inUTF8(args); err != nil {
+		return a.fail(err)
+	}
 	k, err := parser.Parse(joined(a.foreign(parser.Model.Node, args)))
 	if code >= 0 { // --help, --version
 		err = nil // of a command line without a command

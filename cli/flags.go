@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -212,6 +213,24 @@ func joined(args []string) []string {
 		out = append(out, args[i])
 	}
 	return out
+}
+
+// inUTF8 rejects arguments that are not UTF-8, in which the parser would silently replace bytes.
+func inUTF8(args []string) error {
+	for i, arg := range args {
+		if utf8.ValidString(arg) {
+			continue
+		}
+		flag, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			flag, value = "", arg
+			if i > 0 && strings.HasPrefix(args[i-1], "-") {
+				flag = args[i-1]
+			}
+		}
+		return usage("%s: want text in UTF-8; convert it (iconv -t UTF-8), or rename the file that it names", strings.TrimSpace(fmt.Sprintf("%s %.60q", flag, value)))
+	}
+	return nil
 }
 
 // explained adds to an error of the parser what to do about it.

@@ -20,7 +20,7 @@ import (
 
 type predictCmd struct {
 	pick
-	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none: texts from standard input, one per line."`
+	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none, or -: texts from standard input, one per line."`
 	Stdin     string   `name:"stdin-format" enum:",lines,jsonl,csv,tsv" default:"" help:"Format of standard input: lines, jsonl, csv or tsv (default: lines)."`
 	TextField string   `name:"text-field" help:"Field or column that holds the text (default: the run's)." placeholder:"NAME"`
 	NoHeader  bool     `name:"no-header" help:"CSV and TSV start with data; their columns are called 1, 2, ..."`
@@ -42,6 +42,9 @@ Examples:
 
 // Run implements the command.
 func (p *predictCmd) Run(a *app) (err error) {
+	if slices.Equal(p.Files, []string{"-"}) {
+		p.Files = nil
+	}
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -119,6 +122,8 @@ func (p *predictCmd) options(o *opened) data.Options {
 func (p *predictCmd) check() error {
 	format, lines := p.Stdin, len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines")
 	switch {
+	case slices.Contains(p.Files, "-"):
+		return usage("-: standard input is not read when files are given; name it alone, or write ./- for a file of this name")
 	case len(p.Files) > 0 && format != "":
 		return usage("--stdin-format %s: standard input is not read when files are given", format)
 	case lines && p.TextField != "":

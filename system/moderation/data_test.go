@@ -82,6 +82,38 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
+// TestNamedFilesAreBlamed: what is wrong with files of held-out texts is said of these, with nothing that
+// would change only a share of data.source.
+func TestNamedFilesAreBlamed(t *testing.T) {
+	both, one, none := "text,label\nv1,0\nv2,1\n", "text,label\nv1,0\n", "text,label\n"
+	for _, c := range []struct{ source, valid, test, want string }{
+		{both, none, both, "data.validation: @valid.csv: the files have no rows: want texts with labels of both classes, or leave the key out to hold out a share of data.source"},
+		{both, both, none, "data.test: @test.csv: the files have no rows"},
+		{both, one, both, "the validation texts are all of one class (0 flagged of 1): both are needed; check data.positive_labels and data.label_field, or add texts of the other class to data.validation"},
+		{both, both, one, "the test texts are all of one class (0 flagged of 1): both are needed; check data.positive_labels and data.label_field, or add texts of the other class to data.test"},
+		{one, both, both, "the training texts are all of one class (0 flagged of 1): both are needed; check data.positive_labels and data.label_field, or add texts of the other class to data.source"},
+		{one, both, "", "the training texts are all of one class (0 flagged of 1): both are needed; check data.positive_labels and data.label_field, or choose another data.shuffle_seed"},
+	} {
+		dir := t.TempDir()
+		pairs := []string{"data.duplicates", "keep", "data.shuffle_seed", "2"}
+		for key, text := range map[string]string{"source": c.source, "validation": c.valid, "test": c.test} {
+			if text == "" {
+				pairs = append(pairs, "data.test_fraction", "0.01")
+				continue
+			}
+			path := filepath.Join(dir, strings.TrimSuffix(key, "ation")+".csv")
+			if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			pairs = append(pairs, "data."+key, path)
+		}
+		_, err := read(context.Background(), settings(t, pairs...), t.Logf)
+		if want := strings.ReplaceAll(c.want, "@", dir+"/"); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
 // TestRecordKeys: the keys of the section "data" for records work as in other systems.
 func TestRecordKeys(t *testing.T) {
 	torn := file(t, "torn.csv", "text,label\nf\xffne,0\nbad\xfe\xff,1\nv1,0\nv2,1\n")

@@ -66,7 +66,7 @@ func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*spl
 	if d.Duplicates == "drop" {
 		s.drop()
 	}
-	return s, s.check(read, c.Data.HeldOutFraction+d.TestShare)
+	return s, s.check(c, read)
 }
 
 // readFiles reads rows of a text and a label.
@@ -208,33 +208,55 @@ func uniform(seed uint64, key string) float64 {
 }
 
 // check rejects splits that cannot be learned from or measured on. read is the number of texts in
-// data.source, and share the share of them to hold out.
-func (s *splits) check(read int, share float64) error {
-	hint := "choose another data.shuffle_seed"
+// data.source.
+func (s *splits) check(c *config.Config, read int) error {
+	const hint = "choose another data.shuffle_seed"
+	d := config.Of[Data](c)
+	valid, test := c.Data.Validation, d.Test
+	held, kept := c.Data.HeldOutFraction, d.TestShare
+	if len(test) > 0 {
+		kept = 0
+	}
 	switch {
 	case read == 0:
 		return errors.New("data.source: there is nothing to train on: the files have no rows")
+	case len(valid) > 0 && len(s.valid) == 0:
+		return noRows("data.validation", valid)
+	case len(test) > 0 && len(s.test) == 0:
+		return noRows("data.test", test)
 	case len(s.train) == 0 && s.duplicates.Dropped > 0:
 		return fmt.Errorf("nothing left to train on: %d of the %d texts of data.source are in another split too (data.duplicates)", s.duplicates.Dropped, read)
 	case len(s.train) == 0:
-		return fmt.Errorf("nothing left to train on: the held-out share of %v took all of the %d texts of data.source (equal texts stay together); lower data.held_out_fraction, or %s", share, read, hint)
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all of the %d texts of data.source (equal texts stay together); lower data.held_out_fraction, or %s", held+kept, read, hint)
 	case len(s.valid) == 0:
-		return fmt.Errorf("no validation texts: none of the %d texts of data.source fell into the held-out share of %v; raise data.held_out_fraction, %s, or name files in data.validation", read, share, hint)
+		return fmt.Errorf("no validation texts: none of the %d texts of data.source fell into the held-out share of %v; raise data.held_out_fraction, %s, or name files in data.validation", read, held, hint)
 	}
 	for _, x := range []struct {
 		name    string
 		samples []sample
-		needed  bool
-	}{{"training", s.train, true}, {"validation", s.valid, true}, {"test", s.test, false}} {
+		key     string
+		cut     bool // from data.source, or data.source after that
+	}{
+		{"training", s.train, "data.source", len(valid) == 0 && held > 0 || kept > 0},
+		{"validation", s.valid, "data.validation", len(valid) == 0},
+		{"test", s.test, "data.test", len(test) == 0},
+	} {
 		n := count(x.samples)
-		if !x.needed && len(x.samples) == 0 {
+		if n > 0 && n < len(x.samples) || len(x.samples) == 0 { // there may be no test
 			continue
 		}
-		if n == 0 || n == len(x.samples) {
-			return fmt.Errorf("the %s texts are all of one class (%d flagged of %d): both are needed; check data.positive_labels and data.label_field, or %s", x.name, n, len(x.samples), hint)
+		what := "add texts of the other class to " + x.key
+		if x.cut {
+			what = hint
 		}
+		return fmt.Errorf("the %s texts are all of one class (%d flagged of %d): both are needed; check data.positive_labels and data.label_field, or %s", x.name, n, len(x.samples), what)
 	}
 	return nil
+}
+
+// noRows refuses files of a split that have nothing in them.
+func noRows(key string, patterns []string) error {
+	return fmt.Errorf("%s: %s: the files have no rows: want texts with labels of both classes, or leave the key out to hold out a share of data.source", key, few.Of(patterns))
 }
 
 // count returns the number of positives.

@@ -63,6 +63,12 @@ func (r Record) Where() string {
 // Fields lists the names of the top-level fields, sorted.
 func (r Record) Fields() []string { return slices.Sorted(maps.Keys(r.fields)) }
 
+// Has reports whether the record has a field, as [Record.Get] finds it.
+func (r Record) Has(name string) bool {
+	_, ok, err := r.lookup(r.fields, name)
+	return ok || err != nil
+}
+
 // Get returns a field: string, bool, json.Number, int64, float64, nil, []any or
 // map[string]any. A dot in name selects a field of a nested object unless a field has the
 // whole name.

@@ -154,6 +154,11 @@ func TestFiles(t *testing.T) {
 		{task: nameSentiment, t: Task{Format: "records", NoHeader: true, Input: "1", Output: "2", Train: []string{write1(t, "x.tsv", "fine film\t2\n")}}, wrong: "x.tsv:1: label 2, want 0 or 1"},
 		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.json", `[{"prompt":"p","code":"c","n":1}]`)}}, want: []text{{Input: "p", Output: "c"}}},
 		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prmpt", Output: "code", Train: []string{write1(t, "x.json", `[{"prompt":"p","code":"c"}]`)}}, wrong: "(tasks.code_generation.input_field chooses the field)"},
+		{task: nameQA, t: Task{Format: "records", Input: "context", Output: "answer", Train: []string{write1(t, "q.jsonl", `{"context":"a b","text":"b"}`+"\n")}}, wrong: `q.jsonl:1: no field "answer" (tasks.qa.output_field chooses the field), no field "question", no field "start_position"; it has context, text`},
+		{task: nameQA, t: Task{Format: "records", Input: "context", Output: "answer", Train: []string{write1(t, "q.jsonl", `{"context":"a b","answer":"b","question":"?","start_position":0}`+"\n")}}, wrong: `q.jsonl:1: the answer "b" is not at character 0`},
+		{task: nameQA, t: Task{Format: "records", Input: "context", Output: "answer", Train: []string{write1(t, "q.jsonl", `{"context":"a b","answer":"b","question":"?","start_position":[2]}`+"\n")}}, wrong: `q.jsonl:1: field "start_position": want a whole number, found a list`},
+		{task: nameQA, t: Task{Format: "records", Input: "context", Output: "answer", Train: []string{write1(t, "q.jsonl", `{"context":"a b","answer":"b","question":"?","start_position":2}`+"\n")}}, want: []text{{Input: "a b", Question: "?", Output: "b", Start: 2}}},
+		{task: nameSentiment, t: Task{Format: "records", Input: "text", Output: "label", Train: []string{write1(t, "s.jsonl", `{"text":"a","label":"good"}`+"\n")}}, wrong: `want a whole number, found a text ("good") (tasks.sentiment.output_field chooses the field)`},
 		{task: nameQA, t: Task{Format: "squad", Train: []string{squadFile}}, want: []text{{Input: "É is a letter", Question: "Which?", Output: "letter", Start: 8, Others: []string{"a letter"}}}},
 		{task: nameQA, t: Task{Format: "squad", Train: []string{badSquad}}, wrong: "paragraph 1, question 7: the answer \"x\" is not at character 1"},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, de}}, want: []text{{Input: "one", Output: "eins"}, {Input: "two", Output: "zwei"}}},
@@ -164,6 +169,8 @@ func TestFiles(t *testing.T) {
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("got %v, want an error with %q", err, c.wrong)
+			} else if strings.Count(err.Error(), c.t.Train[0]) > 1 {
+				t.Errorf("%v: its place is given twice", err)
 			}
 			continue
 		}

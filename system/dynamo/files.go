@@ -11,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/internal/strictjson"
 )
@@ -73,43 +74,67 @@ const (
 )
 
 func fromRecord(name string, t *Task, r data.Record) (x text, err error) {
-	field := func(key, column string) string {
-		var s string
-		if err == nil {
-			if s, err = r.Text(column); err != nil {
-				err = fmt.Errorf("%w (tasks.%s.%s chooses the field)", err, name, key)
-			}
-		}
-		return s
+	if err := complete(name, t, r); err != nil {
+		return x, err
 	}
-	x = text{Input: field("input_field", t.Input), Where: r.Where(), Group: r.Where()}
-	switch kindOf(name) {
-	case classify:
-		label, e := r.Int(t.Output)
+	chosen := func(key string, err error) error {
 		if err == nil {
-			err = e
+			return nil
 		}
+		return fmt.Errorf("%w (%s)", err, chooses(name, key))
+	}
+	x = text{Where: r.Where(), Group: r.Where()}
+	if x.Input, err = r.Text(t.Input); err != nil {
+		return x, chosen("input_field", err)
+	}
+	if kindOf(name) == classify {
+		label, err := r.Int(t.Output)
 		if err == nil && (label < 0 || label >= labels) {
 			err = fmt.Errorf("%s: label %d, want 0 or 1", r.Where(), label)
 		}
 		x.Label = int(label)
-	case point:
-		x.Output, x.Question = field("output_field", t.Output), field("output_field", fieldQuestion)
-		start, e := r.Int(fieldStart)
-		if err == nil {
-			err = e
-		}
-		if err == nil {
-			x.Start, err = byteOffset(x.Input, int(start), x.Output)
-		}
-		if err != nil {
-			err = fmt.Errorf("%s: %w", r.Where(), err)
-		}
-	case write:
-		x.Output = field("output_field", t.Output)
+		return x, chosen("output_field", err)
 	}
-	return x, err
+	if x.Output, err = r.Text(t.Output); err != nil {
+		return x, chosen("output_field", err)
+	}
+	if kindOf(name) == point {
+		if x.Question, err = r.Text(fieldQuestion); err != nil {
+			return x, err
+		}
+		start, err := r.Int(fieldStart)
+		if err != nil {
+			return x, err
+		}
+		if x.Start, err = byteOffset(x.Input, int(start), x.Output); err != nil {
+			return x, fmt.Errorf("%s: %w", r.Where(), err)
+		}
+	}
+	return x, nil
 }
+
+// complete reports every field of an example that a record lacks.
+func complete(name string, t *Task, r data.Record) error {
+	var lacks []string
+	lack := func(field, hint string) {
+		if !r.Has(field) {
+			lacks = append(lacks, fmt.Sprintf("no field %q%s", field, hint))
+		}
+	}
+	lack(t.Input, " ("+chooses(name, "input_field")+")")
+	lack(t.Output, " ("+chooses(name, "output_field")+")")
+	if kindOf(name) == point {
+		lack(fieldQuestion, "")
+		lack(fieldStart, "")
+	}
+	if lacks == nil {
+		return nil
+	}
+	return fmt.Errorf("data: %s: %s; it has %s", r.Where(), strings.Join(lacks, ", "), few.Of(r.Fields()))
+}
+
+// chooses names the setting of a task that chooses a field.
+func chooses(name, key string) string { return fmt.Sprintf("tasks.%s.%s chooses the field", name, key) }
 
 // byteOffset converts the position of an answer from characters to bytes and checks that the answer is there.
 func byteOffset(s string, characters int, answer string) (int, error) {

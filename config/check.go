@@ -147,10 +147,10 @@ func (c *Config) checkValidation(r *Report) {
 		r.Error("data.split_by", "end holds out the end of each document, but data.validation names held-out files: omit one of them")
 	}
 	// A recorded configuration contains the default explicitly.
-	from, usual := r.origin("data.held_out_fraction").Kind, defaults()
-	if share := d.HeldOutFraction; (from == File || from == Flag) && share != 0 && share != usual.Data.HeldOutFraction {
-		if from == File && r.origin("data.validation").Kind == Flag {
-			r.Error("data.validation", "%v of data.source is held out already (data.held_out_fraction in the file): add --data.held_out_fraction 0 to use these files instead", share)
+	from, usual := r.origin("data.held_out_fraction"), defaults()
+	if share := d.HeldOutFraction; (from.Kind == File || from.Kind == Flag) && share != 0 && share != usual.Data.HeldOutFraction {
+		if from.Kind == File && r.origin("data.validation").Kind == Flag {
+			r.Error("data.validation", "%v of data.source is held out already (data.held_out_fraction in %v): add --data.held_out_fraction 0 to use these files instead", share, from)
 			return
 		}
 		r.Error("data.held_out_fraction", "%v of data.source is to be held out, but data.validation names held-out files: omit one of them", share)

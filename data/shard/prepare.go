@@ -328,7 +328,7 @@ func (c Census) Check(heldOut float64) error {
 	case c.Train == 0:
 		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or %s", heldOut, c.Groups, c.divided())
 	case c.HeldOut == 0 && heldOut > 0:
-		return fmt.Errorf("nothing held out: none of %d groups of documents fell into the share of %v; raise it, choose another seed, or %s", c.Groups, heldOut, c.divided())
+		return fmt.Errorf("nothing held out: none of %d groups of documents fell into the share of %v; raise data.held_out_fraction, choose another data.shuffle_seed, or %s", c.Groups, heldOut, c.divided())
 	}
 	return nil
 }

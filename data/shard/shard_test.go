@@ -225,7 +225,7 @@ func TestFailureLeavesNothing(t *testing.T) {
 			_, err := Prepare(context.Background(), dir, texts("", ""), narrow, Options{EOS: 256})
 			return err
 		},
-		"nothing held out": func() error {
+		"nothing held out: none of 2 groups of documents fell into the share of 1e-09; raise data.held_out_fraction, choose another data.shuffle_seed, or ": func() error {
 			_, err := Prepare(context.Background(), dir, texts("one", "two"), narrow, Options{EOS: 256, HeldOut: 1e-9})
 			return err
 		},

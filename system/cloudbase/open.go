@@ -110,7 +110,7 @@ func (t *task) announce() {
 			names[w.flight.Name] = true
 		}
 		m := momentsOf(t.truth(s.list))
-		t.env.Log("data: %-11s %5d windows of %2d flights, cloud base %.2f +- %.2f km", s.name, len(s.list), len(names), m.Mean, m.Std)
+		t.env.Log("data: %-11s %13s of %s, cloud base %.2f +- %.2f km", s.name, size.Of(len(s.list), "window"), size.Of(len(names), "flight"), m.Mean, m.Std)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -264,8 +266,10 @@ type ckptCompareCmd struct {
 
 // Help implements kong.HelpProvider.
 func (ckptCompareCmd) Help() string {
-	return `Tensors, state, settings and other files are compared bit by bit. Exit codes: 0
-equal, 1 different, or one of them cannot be read.
+	return `Tensors, state, settings and other files are compared bit by bit. Of the state
+(position in the data, schedules, statistics), only the parts that differ are named;
+--json lists every field. Exit codes: 0 equal, 1 different, or one of them cannot be
+read.
 
 Example:
   snug ckpt compare runs/a runs/b/checkpoints/step-00000300`
@@ -297,7 +301,7 @@ func (c *ckptCompareCmd) Run(a *app) error {
 	for _, part := range []struct {
 		name string
 		d    []checkpoint.Difference
-	}{{"state", cmp.State}, {"config", cmp.Config}, {"file", cmp.Files}} {
+	}{{"config", cmp.Config}, {"file", cmp.Files}} {
 		for _, d := range part.d {
 			rows = append(rows, []string{part.name, d.Field, d.A, d.B})
 		}
@@ -319,7 +323,19 @@ func (c *ckptCompareCmd) Run(a *app) error {
 	} else if err := a.table(rows); err != nil {
 		return err
 	}
+	if len(cmp.State) > 0 {
+		a.printf("\nstate: %s of %s (--json lists them)\n", size.Of(len(cmp.State), "field"), few.Of(stateParts(cmp.State)))
+	}
 	return differ(cmp)
+}
+
+// stateParts names the parts of the state that differ, in order.
+func stateParts(list []checkpoint.Difference) (parts []string) {
+	for _, d := range list {
+		name, _, _ := strings.Cut(d.Field, ".")
+		parts = append(parts, name)
+	}
+	return slices.Compact(parts)
 }
 
 // differ returns an error if checkpoints are not equal.

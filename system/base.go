@@ -39,6 +39,9 @@ func isRun(dir string) bool {
 	return dir != "" && !isFile(dir, hf.ConfigFile) && isFile(dir, checkpoint.ConfigFile)
 }
 
+// IsRun reports whether the base is a run or one of its checkpoints, which only snug loads.
+func (b Base) IsRun() bool { return isRun(b.Dir) }
+
 // FollowRun copies the section "model" from the run or checkpoint in FolderKey to the configuration, except
 // the keys in own, which are settings of training. It returns false if folder is neither. It replaces a run
 // with the checkpoint that represents it. sections returns the sections of the system.
@@ -97,7 +100,7 @@ func (b Base) Load(x *engine.Executable, log func(string, ...any)) (err error) {
 	if b.Dir == "" {
 		return nil
 	}
-	if !isRun(b.Dir) {
+	if !b.IsRun() {
 		o := b.Options
 		o.New = IsNew
 		return LoadFolder(x, b.Dir, o, log)

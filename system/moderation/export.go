@@ -12,14 +12,18 @@ import (
 )
 
 // export writes a checkpoint as a model folder that transformers loads as BertForSequenceClassification or
-// RobertaForSequenceClassification. If the checkpoint has adapters, it writes only them, in PEFT's layout.
+// RobertaForSequenceClassification. If the checkpoint has adapters, it writes only them, in PEFT's layout; those
+// of a run that transformers has no class for are for lora.folder.
 func export(c *config.Config, dir, to string) ([]string, error) {
 	lora := config.Of[system.LoRA](c)
 	if len(lora.Targets) == 0 {
 		return exportMerged(c, dir, to)
 	}
 	if err := exportable(c); err != nil {
-		return nil, err
+		if baseOf(c).IsRun() {
+			return lora.ExportOwn(dir, baseOf(c), to)
+		}
+		return nil, err // transformers loads the base, and would apply the adapter to another model
 	}
 	return lora.ExportAdapter(dir, baseOf(c), &hf.Config{Model: bert(c), Head: hf.HeadClassifier}, to)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
@@ -47,9 +48,9 @@ func (e *evalCmd) Run(a *app) error {
 		a.warning("%s", n)
 	}
 	reports := a.evaluated(o.Path)
-	found, err := s.Evaluate(a.ctx, o.Chosen, reports)
-	if err != nil {
-		return err
+	found, unwritten := s.Evaluate(a.ctx, o.Chosen, reports)
+	if found == nil {
+		return unwritten
 	}
 	if !found.Reports {
 		reports = ""
@@ -59,11 +60,11 @@ func (e *evalCmd) Run(a *app) error {
 		for _, b := range found.Baselines {
 			m["baseline_"+b.Name] = b.Value
 		}
-		return a.json(struct {
+		return errors.Join(a.json(struct {
 			*checkpoint.Chosen
 			Metrics map[string]checkpoint.Float `json:"metrics"`
 			Reports string                      `json:"reports,omitempty"`
-		}{o.Chosen, train.Floats(m), reports})
+		}{o.Chosen, train.Floats(m), reports}), unwritten)
 	}
 	a.printf("%v, update %d\n", o, o.Update)
 	for _, k := range sortedKeys(m) {
@@ -75,7 +76,7 @@ func (e *evalCmd) Run(a *app) error {
 	if reports != "" {
 		a.printf("reports: %s\n", reports)
 	}
-	return nil
+	return unwritten
 }
 
 // evaluated returns the folder for the reports on a checkpoint. An evaluation with other settings than the

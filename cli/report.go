@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/internal/size"
@@ -67,6 +68,9 @@ func (c *reportCmd) Run(a *app) error {
 		return err
 	}
 	path, n, err := r.Write(out, format, pictures)
+	if err != nil && c.Out == "" {
+		err = fmt.Errorf("%w; --out DIR writes the report to another folder", err)
+	}
 	if err != nil {
 		return err
 	}

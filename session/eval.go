@@ -32,7 +32,7 @@ type Evaluation struct {
 
 // Evaluate measures a checkpoint with the same figures, to the bit, as the evaluation during training, using
 // no more memory than the forward half needs. The system's reports go to the folder reports in the run
-// directory, which is created if there are any.
+// directory, which is created if there are any. If only the reports fail, there are both a result and an error.
 func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports string) (e *Evaluation, err error) {
 	p, err := s.compileEvaluation(s.Model.Training)
 	if err != nil {
@@ -85,23 +85,37 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if err := loadWeights(x, of.Path); err != nil {
 		return nil, err
 	}
-	e = &Evaluation{Monitor: d.Monitor, Baselines: d.Baselines, Reports: d.Report != nil}
-	if e.Metrics, err = train.Evaluate(ctx, d.Evaluator, x, 0); err != nil || !e.Reports {
-		return e, err
-	}
-	to, err := run.Sub(below)
+	m, err := train.Evaluate(ctx, d.Evaluator, x, 0)
 	if err != nil {
 		return nil, err
 	}
+	e = &Evaluation{Metrics: m, Monitor: d.Monitor, Baselines: d.Baselines}
+	if d.Report == nil {
+		return e, nil
+	}
+	if err := s.reportTo(ctx, d, &x, of, run, below); err != nil {
+		return e, fmt.Errorf("the figures are complete, but their reports could not be written: %w", err)
+	}
+	e.Reports = true
+	return e, nil
+}
+
+// reportTo writes the system's reports on a checkpoint to a folder in the run directory. It closes the program
+// x if the model has an examination, because there is memory for only one.
+func (s *Setup) reportTo(ctx context.Context, d *system.Run, x **engine.Executable, of *checkpoint.Chosen, run *rundir.Dir, folder string) (err error) {
+	to, err := run.Sub(folder)
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	if s.Model.Examination == nil {
-		return e, d.Report(ctx, x, of.Update, to)
+		return d.Report(ctx, *x, of.Update, to)
 	}
-	err = x.Close() // one program at a time
-	if x = nil; err != nil {
-		return nil, err
+	err = (*x).Close()
+	if *x = nil; err != nil {
+		return err
 	}
-	return e, s.examine(ctx, d, of, to)
+	return s.examine(ctx, d, of, to)
 }
 
 // examine reports on a checkpoint with the model's examination.

@@ -37,9 +37,6 @@ func (a *app) printSummary(r session.Finished) {
 	for _, b := range r.Baselines {
 		p("  %-17s %.4f   (same held-out data)\n", b.Name, b.Value)
 	}
-	if s.Warning != nil && s.BestUpdate > 0 && s.BestUpdate < s.Updates {
-		p("  best weights      update %d\n", s.BestUpdate)
-	}
 	if s.Warning != nil {
 		p("  warning           %s\n", s.Warning.Text)
 		for i, h := range s.Warning.Helps {
@@ -88,6 +85,9 @@ func (a *app) printSummary(r session.Finished) {
 		p("  checkpoint        none\n")
 	} else {
 		p("  checkpoint        %s\n", s.Checkpoint)
+	}
+	if s.BestCheckpoint != "" {
+		p("  best checkpoint   %s   (used unless --checkpoint names another)\n", s.BestCheckpoint)
 	}
 	if !s.Done && s.Checkpoint == "" {
 		return

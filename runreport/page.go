@@ -2,7 +2,6 @@ package runreport
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -67,20 +66,14 @@ func (x *Run) state() string {
 	return "no end is recorded"
 }
 
-// best returns the best evaluation, nil if there is none.
-func (x *Run) best() (best *monitor.Evaluation) {
-	name := x.Info.Monitored
-	for i := range x.Evaluations {
-		e := &x.Evaluations[i]
-		v, ok := e.Metrics[name]
-		if !ok || math.IsNaN(float64(v)) {
-			continue
-		}
-		if best == nil || x.Info.HigherIsBetter && v > best.Metrics[name] || !x.Info.HigherIsBetter && v < best.Metrics[name] {
-			best = e
+// best returns the best evaluation, as the run judged it; nil if there is none.
+func (x *Run) best() *monitor.Evaluation {
+	for i := range slices.Backward(x.Evaluations) {
+		if e := &x.Evaluations[i]; e.Best {
+			return e
 		}
 	}
-	return best
+	return nil
 }
 
 // sections returns the sections of one run, never none.

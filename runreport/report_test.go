@@ -39,7 +39,7 @@ func runIn(t *testing.T, dir, rate, end string) string {
 		fmt.Fprintf(&b, `{"event":"update","update":%d,"loss":%g,"learning_rate":%s,"grad_norm":1,"time":%d,"since":{"updates":1,"seconds":0.8,"wait_seconds":0.1,"save_seconds":0.1,"evaluation_seconds":0.1,"tokens":2048}}`+"\n",
 			u, 6/float64(u), rate, 1795348800+u)
 		if u%10 == 0 {
-			fmt.Fprintf(&b, `{"event":"eval","update":%d,"metrics":{"eval_loss":%g}}`+"\n", u, 3+float64(u%20)/10)
+			fmt.Fprintf(&b, `{"event":"eval","update":%d,"metrics":{"eval_loss":%g},"best":%t}`+"\n", u, 3+float64(u%20)/10, u <= 20)
 		}
 	}
 	write(t, dir, train.MetricsFile, b.String()+`{"event":"update","upd`) // torn

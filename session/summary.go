@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 
@@ -71,9 +72,12 @@ type Summary struct {
 	Parameters int64    `json:"parameters"`
 	Untrained  []string `json:"parameters_without_gradient"`
 
-	Checkpoint   string `json:"checkpoint,omitempty"`
-	SaveRetries  int64  `json:"save_retries"`
-	SaveFailures int64  `json:"save_failures"`
+	// Checkpoint is the newest, and BestCheckpoint the one that represents the run, if that is another.
+	Checkpoint     string `json:"checkpoint,omitempty"`
+	BestCheckpoint string `json:"best_checkpoint,omitempty"`
+
+	SaveRetries  int64 `json:"save_retries"`
+	SaveFailures int64 `json:"save_failures"`
 }
 
 // Dead reports whether the run learned nothing that another run could start from.
@@ -124,6 +128,9 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 		s.Alerts = slices.DeleteFunc(m.Alerts, func(a monitor.Alert) bool {
 			return a.Kind == monitor.AlertLearning || a.Kind == monitor.AlertWarning // these were reported as they happened, and Warning is the final one
 		})
+	}
+	if best := checkpoint.Foremost(r.home()); s.Checkpoint != "" && filepath.Base(best) != filepath.Base(s.Checkpoint) {
+		s.BestCheckpoint = best
 	}
 	r.summary = s
 	raw, err := json.MarshalIndent(s, "", "  ")

@@ -3,10 +3,12 @@ package train
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -120,4 +122,63 @@ func TestBestIsSavedOnResume(t *testing.T) {
 	if err != nil || c.Update != 4 {
 		t.Errorf("the best checkpoint is %v (%v), want that of update 4", c, err)
 	}
+}
+
+// Evaluations with the same monitored value are ranked by their loss, before and after a resume.
+func TestBestOfEqualsHasTheLowestLoss(t *testing.T) {
+	dir := t.TempDir()
+	losses := []float64{3, 2, 2.5, math.NaN(), 2} // after updates 2, 4 ...
+	n := 0
+	for _, until := range []int64{5, 0} {
+		store, err := checkpoint.Open(dir, checkpoint.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := classifier(t, 12, 1)
+		j := job(r, &classes{micro: 1, rows: 12, updates: 10}, 10)
+		j.Save.Store, j.Eval.Every, j.Until = store, 2, until
+		j.Eval.Monitor = Metric{Name: "f1", Higher: true}
+		j.Eval.Evaluator = both(func() map[string]float64 {
+			n++
+			return map[string]float64{"f1": 0, "eval_loss": losses[n-1]}
+		})
+		start := int64(0)
+		if until == 0 {
+			c, _, err := store.Latest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if start, err = j.Resume(c); err != nil || start != 5 {
+				t.Fatalf("resumed at %d: %v", start, err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := j.Run(context.Background(), start); until == 0 && err != nil || until > 0 && !errors.Is(err, ErrStopped) {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c, err := checkpoint.Choose(dir, checkpoint.Best)
+	if err != nil || c.Update != 4 || n != len(losses) {
+		t.Errorf("of %d evaluations the best checkpoint is %v (%v), want that of update 4", n, c, err)
+	}
+	if at := checkpoint.Foremost(dir); at != c.Path {
+		t.Errorf("the foremost is %s, the chosen %s", at, c.Path)
+	}
+}
+
+// both is an evaluation that measures several figures.
+type both func() map[string]float64
+
+func (e both) Accumulate(context.Context, *engine.Executable, int, Part) (EvalAccumulator, error) {
+	m := e()
+	return &Records[float64]{metrics: func([]float64) (map[string]float64, error) { return m, nil }}, nil
+}
+
+func (both) Count(context.Context, *engine.Executable) (map[string]int, error) {
+	return map[string]int{engine.FuncEval: 1}, nil
 }

@@ -81,15 +81,17 @@ func (j *Job) evaluationDue(u int64) bool {
 }
 
 // judge processes the monitored metric after update u: it advances a plateau schedule and
-// early stopping, and reports whether the value is the best so far.
+// early stopping, and reports whether the evaluation is the best so far.
 func (j *Job) judge(u int64, value float64) (best bool) {
 	j.Schedule.Observe(j.Eval.Monitor, value)
 	j.Eval.Early.Observe(j.Eval.Monitor, value)
 	j.Learning.Evaluated(value)
-	best = finite(value) && (j.best == nil || j.Eval.Monitor.Better(value, float64(j.best.Value), 0))
-	if best {
-		j.best = &checkpoint.Metric{Name: j.Eval.Monitor.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Eval.Monitor.Higher}
-		j.bestAt = u
+	m := checkpoint.Metric{Name: j.Eval.Monitor.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Eval.Monitor.Higher}
+	if loss, ok := j.latest[lossMetric]; ok && m.Name != lossMetric {
+		m.Loss = (*checkpoint.Float)(&loss)
+	}
+	if best = finite(value) && (j.best == nil || m.Better(*j.best)); best {
+		j.best, j.bestAt = &m, u
 	}
 	return best
 }

@@ -114,6 +114,23 @@ func whole(e Entry) (*Manifest, error) {
 	return r.Manifest, nil
 }
 
+// Foremost returns the checkpoint that [Choose] takes for Best if it is intact, without
+// reading it; empty if there is none.
+func Foremost(path string) string {
+	list, err := List(path)
+	if err != nil {
+		return ""
+	}
+	list = slices.DeleteFunc(list, func(e Entry) bool { return e.Problem != nil || e.bad() })
+	if ranked := best(list, 1); len(ranked) > 0 {
+		return ranked[0].Path
+	}
+	if len(list) > 0 {
+		return list[0].Path
+	}
+	return ""
+}
+
 func chooseBest(path string, list []Entry) (*Chosen, error) {
 	var usable []Entry
 	var rejected []Rejected
@@ -131,7 +148,7 @@ func chooseBest(path string, list []Entry) (*Chosen, error) {
 		}
 		m := e.Manifest.Metric
 		why := fmt.Sprintf("the best, %s %.4g", m.Name, float64(m.Value))
-		if top, at := remembered(usable[0].Path); top != nil && at != e.Update && top.better(*m) {
+		if top, at := remembered(usable[0].Path); top != nil && at != e.Update && top.Better(*m) {
 			why = fmt.Sprintf("the best that is left, %s %.4g; update %d had %.4g", m.Name, float64(m.Value), at, float64(top.Value))
 		}
 		return &Chosen{e.Path, e.Update, why, rejected}, nil

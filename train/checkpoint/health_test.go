@@ -185,8 +185,8 @@ func TestNoNumberIsNeverBetter(t *testing.T) {
 	nan, inf := Float(math.NaN()), Float(math.Inf(1))
 	for _, higher := range []bool{false, true} {
 		for _, x := range []Float{nan, inf, -inf} {
-			a, b := Metric{"m", x, higher}, Metric{"m", 1, higher}
-			if a.better(b) || !b.better(a) {
+			a, b := Metric{Value: x, HigherIsBetter: higher}, Metric{Value: 1, HigherIsBetter: higher}
+			if a.Better(b) || !b.Better(a) {
 				t.Errorf("%v beats 1 (higher is better: %v)", x, higher)
 			}
 		}

@@ -179,9 +179,9 @@ func best(list []Entry, n int) []Entry {
 	slices.SortStableFunc(ranked, func(a, b Entry) int {
 		x, y := a.Manifest.Metric, b.Manifest.Metric
 		switch {
-		case x.better(*y):
+		case x.Better(*y):
 			return -1
-		case y.better(*x):
+		case y.Better(*x):
 			return 1
 		}
 		return cmp.Compare(b.Update, a.Update)

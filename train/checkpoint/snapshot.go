@@ -57,20 +57,30 @@ type Metric struct {
 	Name           string `json:"name"`
 	Value          Float  `json:"value"`
 	HigherIsBetter bool   `json:"higher_is_better,omitempty"`
+	// Loss is that of the same evaluation, which decides between equal values; nil if it was not measured or
+	// is the value.
+	Loss *Float `json:"loss,omitempty"`
 }
 
-// better reports whether m beats o. A value that is not finite beats nothing and is
-// beaten by every finite one.
-func (m Metric) better(o Metric) bool {
+// Better reports whether m beats o: by its value or, if that is the same, by a lower loss.
+// A number that is not finite, or not there, beats nothing and is beaten by every finite
+// one.
+func (m Metric) Better(o Metric) bool {
+	lower := func(a, b Float) bool { return a.finite() && (!b.finite() || a < b) }
 	switch {
-	case !m.Value.finite():
-		return false
-	case !o.Value.finite():
-		return true
+	case m.Value.finite() && m.Value == o.Value:
+		return lower(m.loss(), o.loss())
 	case m.HigherIsBetter:
-		return m.Value > o.Value
+		return lower(-m.Value, -o.Value)
 	}
-	return m.Value < o.Value
+	return lower(m.Value, o.Value)
+}
+
+func (m Metric) loss() Float {
+	if m.Loss == nil {
+		return Float(math.NaN())
+	}
+	return *m.Loss
 }
 
 // State is everything besides tensors that a bit-exact resume needs. Parts

@@ -20,7 +20,7 @@ import (
 
 type predictCmd struct {
 	pick
-	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none, or -: texts from standard input, one per line."`
+	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; for cloudbase also flights (NPZ files, folders of images); none, or -: texts (flights: paths) from standard input, one per line."`
 	Stdin     string   `name:"stdin-format" enum:",lines,jsonl,csv,tsv" default:"" help:"Format of standard input: lines, jsonl, csv or tsv (default: lines)."`
 	TextField string   `name:"text-field" help:"Field or column that holds the text (default: the run's)." placeholder:"NAME"`
 	NoHeader  bool     `name:"no-header" help:"CSV and TSV start with data; their columns are called 1, 2, ..."`
@@ -32,11 +32,13 @@ type predictCmd struct {
 
 // Help implements kong.HelpProvider.
 func (predictCmd) Help() string {
-	return `Answers are written in input order, each with the place of its input.
+	return `Answers are written in input order, each with the place of its input. For a
+flight there is one for each window of frames.
 
 Examples:
   snug predict runs/mine comments.csv --keep id > answers.jsonl
   echo "some text" | snug predict runs/mine --checkpoint last
+  snug predict runs/cloudbase-quickstart 'flights/*.npz' --format csv
   snug predict runs/mine --stdin-format jsonl --format csv < comments.jsonl`
 }
 
@@ -72,7 +74,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 		_, _ = fmt.Fprintf(a.err, "%s\n", remark)
 	}
 	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, Options: p.options(o), TextField: p.TextField}
-	inputs, err := from.Open(a.ctx, k.TextField())
+	inputs, err := from.Open(a.ctx, k)
 	if err != nil {
 		return err
 	}

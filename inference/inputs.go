@@ -79,6 +79,20 @@ func (l line) Text(field string) (string, error) {
 // Where implements Input.
 func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
 
+// whole is a file or folder as an input with one field, its path.
+type whole struct{ path, field string }
+
+// Text implements Input.
+func (w whole) Text(field string) (string, error) {
+	if field != w.field {
+		return "", fmt.Errorf("%s: is an input as a whole, without a field %q; a .jsonl or .csv file can list such inputs, with fields", w.path, field)
+	}
+	return w.path, nil
+}
+
+// Where implements Input.
+func (w whole) Where() string { return w.path }
+
 // Sources are where inputs come from.
 type Sources struct {
 	// Files are read or, if there are none, In: lines of text, or records in the format
@@ -92,7 +106,7 @@ type Sources struct {
 	// empty: that one.
 	TextField string
 
-	found []string // Files, once they are open
+	found []string // Files, or the inputs found there, once they are open
 }
 
 // Reads reports whether a path leads to one of the open files, by whatever name.
@@ -104,10 +118,22 @@ func (p *Sources) Reads(path string) bool {
 	})
 }
 
-// Open finds the files and returns the stream of inputs for a predictor that requires a field.
-func (p *Sources) Open(ctx context.Context, field string) (iter.Seq2[Input, error], error) {
+// Open finds the files and returns the stream of inputs for a predictor.
+func (p *Sources) Open(ctx context.Context, k Predictor) (iter.Seq2[Input, error], error) {
+	field := k.TextField()
 	x := renamed{ask: field, field: cmp.Or(p.TextField, field)}
+	if err := p.find(k); err != nil {
+		return nil, err
+	}
 	switch {
+	case len(p.found) > 0:
+		return func(yield func(Input, error) bool) {
+			for _, path := range p.found {
+				if err := ctx.Err(); !yield(whole{path, field}, err) || err != nil {
+					return
+				}
+			}
+		}, nil
 	case len(p.Files) > 0:
 		f, err := data.OpenFiles(p.Files, p.Options)
 		if err != nil {
@@ -134,6 +160,33 @@ func (p *Sources) Open(ctx context.Context, field string) (iter.Seq2[Input, erro
 		}
 		x.records(ctx, f, yield)
 	}, nil
+}
+
+// find finds the files that are inputs as a whole.
+func (p *Sources) find(k Predictor) error {
+	finder, ok := k.(Finder)
+	if !ok {
+		return nil
+	}
+	records := ""
+	for _, pattern := range p.Files {
+		found, err := finder.Find(pattern)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			records = pattern
+		}
+		p.found = append(p.found, found...)
+	}
+	switch {
+	case len(p.found) == 0:
+	case records != "":
+		return fmt.Errorf("%s is an input as a whole, and %s would be read as a list of inputs: name only one kind", p.found[0], records)
+	case p.TextField != "" || p.Options.NoHeader || p.Options.Format != "":
+		return fmt.Errorf("%s is an input as a whole: --text-field, --no-header and --data.format are for files with records; omit them", p.found[0])
+	}
+	return nil
 }
 
 // records streams the records of files, with the field renamed.

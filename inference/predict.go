@@ -29,14 +29,22 @@ type Predictor interface {
 	Batch() int
 	// TextField is the field that holds the text.
 	TextField() string
-	// Predict returns the answer to each input, in order.
-	Predict(ctx context.Context, inputs []Input) ([]Answer, error)
+	// Predict returns the answers to each input, in order: one, or one for each of its parts.
+	Predict(ctx context.Context, inputs []Input) ([][]Answer, error)
 	// Remark is something that users should know about the answers; empty: nothing.
 	Remark() string
 	Close() error
 }
 
-// PredictAll answers inputs in order, batched as suits the predictor, and returns how many it answered. An
+// Finder is a Predictor for whole files and folders, such as recordings.
+type Finder interface {
+	Predictor
+	// Find returns the inputs that a path or a pattern names, as what [Predictor.TextField] holds; none means
+	// that it names files with records.
+	Find(pattern string) ([]string, error)
+}
+
+// PredictAll answers inputs in order, batched as suits the predictor, and returns the number of answers. An
 // input that cannot be read ends it, after the answers to those before.
 func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error], to *AnswerWriter) (n int, err error) {
 	batch := make([]Input, 0, p.Batch())
@@ -48,12 +56,14 @@ func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error]
 		if err != nil {
 			return err
 		}
-		for i, x := range answers {
-			if err := to.Write(batch[i], x); err != nil {
-				return err
+		for i, list := range answers {
+			for _, x := range list {
+				if err := to.Write(batch[i], x); err != nil {
+					return err
+				}
 			}
+			n += len(list)
 		}
-		n += len(batch)
 		batch = batch[:0]
 		return to.Flush()
 	}

@@ -112,16 +112,17 @@ func TestAdapters(t *testing.T) {
 			flight := filepath.Join(t.TempDir(), "f.npz")
 			rewrite(t, at("whole"), "flight-05", flight)
 			heights := func(dir string) []float64 {
-				answers := filepath.Join(t.TempDir(), "a.jsonl")
-				if err := os.WriteFile(answers, []byte(`{"flight": "`+flight+`"}`+"\n"), 0o666); err != nil {
+				var r struct {
+					Answers []struct{ CBH float64 }
+				}
+				if err := json.NewDecoder(strings.NewReader(snug(t, 0, "predict", at(dir), flight, "--json"))).Decode(&r); err != nil {
 					t.Fatal(err)
 				}
-				var r struct{ CBH []float64 }
-				text, _, _ := strings.Cut(snug(t, 0, "predict", at(dir), answers), "\n")
-				if err := json.Unmarshal([]byte(text), &r); err != nil {
-					t.Fatalf("%v in %q", err, text)
+				var list []float64
+				for _, a := range r.Answers {
+					list = append(list, a.CBH)
 				}
-				return r.CBH
+				return list
 			}
 			a, b := heights("whole"), heights("merged")
 			if len(a) == 0 || !slices.EqualFunc(a, b, func(a, b float64) bool { return math.Abs(a-b) < 1e-5 }) {

@@ -94,10 +94,19 @@ func (p *predictor) Remark() string {
 // Close implements [inference.Predictor].
 func (p *predictor) Close() error { return p.runner.Close() }
 
-// Predict implements [inference.Predictor]. It returns cbh in km, with low and high if the run has an
-// interval. For a whole flight these are lists, together with frame, time and flight.
-func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
-	var out []inference.Answer
+// Find implements [inference.Finder].
+func (p *predictor) Find(pattern string) ([]string, error) {
+	names, err := match(pattern)
+	if err != nil || !slices.ContainsFunc(names, isSource) {
+		return nil, err
+	}
+	return expand(names...)
+}
+
+// Predict implements [inference.Predictor]. For each window of a flight, it returns the flight, the number and
+// the time of its middle frame, and cbh in km, with low and high if the run has an interval.
+func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([][]inference.Answer, error) {
+	var out [][]inference.Answer
 	for _, in := range inputs {
 		text, err := in.Text(flightField)
 		if err != nil {
@@ -112,8 +121,8 @@ func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]in
 	return out, nil
 }
 
-// flight returns the answer for PATH or PATH#FRAME.
-func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer, err error) {
+// flight returns the answers for PATH or PATH#FRAME.
+func (p *predictor) flight(ctx context.Context, text string) (out []inference.Answer, err error) {
 	path, only := text, -1
 	if i := strings.LastIndexByte(text, '#'); i >= 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err == nil {
@@ -150,24 +159,13 @@ func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer
 		return nil, err
 	}
 	half := float64(p.interval.HalfWidth)
-	if only >= 0 {
-		a := inference.Answer{{Name: "cbh", Value: j.Predicted[0]}}
-		if !math.IsInf(half, 0) {
-			a = append(a, inference.Field{Name: "low", Value: j.Predicted[0] - half}, inference.Field{Name: "high", Value: j.Predicted[0] + half})
-		}
-		return a, nil
-	}
-	var names []string
-	var numbers []int
-	var times, low, high []float64
 	for i, w := range list {
-		m := w.middle(frames)
-		names, numbers, times = append(names, w.flight.Name), append(numbers, m), append(times, w.flight.Time[m])
-		low, high = append(low, j.Predicted[i]-half), append(high, j.Predicted[i]+half)
+		m, cbh := w.middle(frames), j.Predicted[i]
+		a := inference.Answer{{Name: "flight", Value: w.flight.Name}, {Name: "frame", Value: m}, {Name: "time", Value: w.flight.Time[m]}, {Name: "cbh", Value: cbh}}
+		if !math.IsInf(half, 0) {
+			a = append(a, inference.Field{Name: "low", Value: cbh - half}, inference.Field{Name: "high", Value: cbh + half})
+		}
+		out = append(out, a)
 	}
-	a := inference.Answer{{Name: "flight", Value: names}, {Name: "frame", Value: numbers}, {Name: "time", Value: times}, {Name: "cbh", Value: j.Predicted}}
-	if !math.IsInf(half, 0) {
-		a = append(a, inference.Field{Name: "low", Value: low}, inference.Field{Name: "high", Value: high})
-	}
-	return a, nil
+	return out, nil
 }

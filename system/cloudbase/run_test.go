@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,42 +137,72 @@ func predictFlight(t *testing.T, run string) {
 	}
 	path := filepath.Join(t.TempDir(), "f.npz")
 	rewrite(t, run, "flight-05", path)
-	answers := filepath.Join(t.TempDir(), "a.jsonl")
 	list := filepath.Join(t.TempDir(), "flights.jsonl")
 	if err := os.WriteFile(list, fmt.Appendf(nil, "{\"flight\": %q}\n{\"flight\": %q}\n", path, path+"#1"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	snug(t, 0, "predict", run, list, "-o", answers)
-	raw, err := os.ReadFile(answers)
-	if err != nil {
-		t.Fatal(err)
+	type answer struct {
+		Input, Flight        string
+		Frame                int
+		Time, CBH, Low, High float64
 	}
-	lines := bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
-	var all struct {
-		Frame []int     `json:"frame"`
-		Base  []float64 `json:"cbh"`
-		Low   []float64 `json:"low"`
+	answers := func(of string) (all []answer) {
+		to := filepath.Join(t.TempDir(), "a.jsonl")
+		snug(t, 0, "predict", run, of, "-o", to)
+		raw, err := os.ReadFile(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(raw) {
+			var a answer
+			if err := json.Unmarshal(line, &a); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, a)
+		}
+		return all
 	}
-	var one struct {
-		Base float64 `json:"cbh"`
-		High float64 `json:"high"`
+	all := answers(path)
+	if len(all) != len(said) || len(all) != 8 {
+		t.Fatalf("%d answers, the report has %d windows", len(all), len(said))
 	}
-	if err := json.Unmarshal(lines[0], &all); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(lines[1], &one); err != nil {
-		t.Fatal(err)
-	}
-	if len(all.Base) != len(said) || len(all.Base) != 8 || len(all.Low) != 8 {
-		t.Fatalf("%d answers, %d bounds, the report has %d windows", len(all.Base), len(all.Low), len(said))
-	}
-	for i, frame := range all.Frame {
-		if got, want := fmt.Sprintf("%.4g", all.Base[i]), said[fmt.Sprint(frame)]; !strings.HasPrefix(want, got[:4]) {
-			t.Errorf("frame %d: predict says %s, the report %s", frame, got, want)
+	for _, a := range all {
+		if got, want := fmt.Sprintf("%.4g", a.CBH), said[fmt.Sprint(a.Frame)]; !strings.HasPrefix(want, got[:4]) {
+			t.Errorf("frame %d: predict says %s, the report %s", a.Frame, got, want)
+		}
+		if a.Input != path || a.Flight != "f" || a.Low >= a.CBH || a.High <= a.CBH {
+			t.Errorf("%+v", a)
 		}
 	}
-	if one.Base != all.Base[0] || one.High <= one.Base {
-		t.Errorf("frame 1 alone is %v to %v, among the others %v", one.Base, one.High, all.Base[0])
+	// A pattern, a folder, and a list of the flight and one of its windows give the same.
+	for _, of := range []string{filepath.Join(filepath.Dir(path), "*.npz"), filepath.Dir(path)} {
+		if got := answers(of); !slices.Equal(got, all) {
+			t.Errorf("%s gives %v, the file %v", of, got, all)
+		}
+	}
+	listed := answers(list)
+	for i, a := range append(slices.Clone(all), all[0]) {
+		a.Input = listed[i].Input
+		if len(listed) != len(all)+1 || listed[i] != a {
+			t.Errorf("answer %d of the list is %+v, of the file %+v", i, listed[i], a)
+		}
+	}
+	csv := snug(t, 0, "predict", run, path, "--format", "csv")
+	if lines := strings.Split(csv, "\n"); lines[0] != "input,flight,frame,time,cbh,low,high" || !strings.HasPrefix(lines[1], path+",f,1,") || !strings.HasPrefix(lines[8], path+",f,") {
+		t.Errorf("as CSV:\n%s", csv)
+	}
+	for _, x := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{path, list}, "name only one kind"},
+		{[]string{path, "--text-field", "x"}, "is an input as a whole: --text-field"},
+		{[]string{path, "--keep", "x"}, "without a field \"x\""},
+		{[]string{"none.npz"}, "none.npz: no such file"},
+	} {
+		if said := snug(t, 1, append([]string{"predict", run}, x.args...)...); !strings.Contains(said, x.says) {
+			t.Errorf("%v says\n%swant %s", x.args, said, x.says)
+		}
 	}
 }
 

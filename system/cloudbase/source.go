@@ -29,30 +29,61 @@ func sources(c *config.Config) ([]string, error) {
 		if pattern == syntheticSource {
 			return nil, fmt.Errorf("data.source: %q must be the only source, and %d are given", syntheticSource, len(c.Data.Source))
 		}
-		names, err := filepath.Glob(pattern)
+		names, err := match(pattern)
+		if err == nil && len(names) == 0 {
+			err = fmt.Errorf("nothing matches %q", pattern)
+		}
+		var found []string
+		if err == nil {
+			found, err = expand(names...)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("data.source: %q: %w", pattern, err)
+			return nil, fmt.Errorf("data.source: %w", err)
 		}
-		if len(names) == 0 {
-			return nil, fmt.Errorf("data.source: nothing matches %q", pattern)
-		}
-		for _, name := range names {
-			found, err := expand(name)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, found...)
-		}
+		out = append(out, found...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
 }
 
-// expand lists the sources in a file or a folder.
-func expand(name string) ([]string, error) {
+// match returns the files and folders that a pattern names. A name that exists is taken literally.
+func match(pattern string) ([]string, error) {
+	if _, err := os.Stat(pattern); err == nil {
+		return []string{pattern}, nil
+	}
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		err = fmt.Errorf("%q: %w", pattern, err)
+	}
+	return names, err
+}
+
+// hdf5 are the extensions of files that are refused with what to do.
+var hdf5 = []string{".h5", ".hdf5", ".hdf"}
+
+// isSource reports whether a path is meant as flights, and not as a list of them.
+func isSource(name string) bool {
+	info, err := os.Stat(name)
+	ext := strings.ToLower(filepath.Ext(name))
+	return err == nil && info.IsDir() || ext == ".npz" || slices.Contains(hdf5, ext) || filepath.Base(name) == folderIndex
+}
+
+// expand lists the sources in files and folders.
+func expand(names ...string) (out []string, err error) {
+	for _, name := range names {
+		found, err := expandOne(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+func expandOne(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("data.source: %w", err)
+		return nil, err
 	}
 	if info.IsDir() {
 		if _, err := os.Stat(filepath.Join(name, folderIndex)); err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -60,18 +91,20 @@ func expand(name string) ([]string, error) {
 		}
 		files, err := filepath.Glob(filepath.Join(name, "*.npz"))
 		if err == nil && len(files) == 0 {
-			err = fmt.Errorf("data.source: folder %s has neither %s nor NPZ files", name, folderIndex)
+			err = fmt.Errorf("folder %s has neither %s nor NPZ files", name, folderIndex)
 		}
 		return files, err
 	}
-	switch ext := strings.ToLower(filepath.Ext(name)); ext {
-	case ".npz":
+	switch ext := strings.ToLower(filepath.Ext(name)); {
+	case ext == ".npz":
 		return []string{name}, nil
-	case ".h5", ".hdf5", ".hdf":
-		return nil, fmt.Errorf("data.source: %s: HDF5 is not supported; convert each flight to an NPZ file, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known)",
+	case filepath.Base(name) == folderIndex:
+		return []string{filepath.Dir(name)}, nil
+	case slices.Contains(hdf5, ext):
+		return nil, fmt.Errorf("%s: HDF5 is not supported; convert each flight to an NPZ file, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known)",
 			name, strings.TrimSuffix(name, filepath.Ext(name))+".npz")
 	default:
-		return nil, fmt.Errorf("data.source: %s: want an NPZ file, a folder of them, or a folder with %s", name, folderIndex)
+		return nil, fmt.Errorf("%s: want an NPZ file, a folder of them, or a folder with %s", name, folderIndex)
 	}
 }
 

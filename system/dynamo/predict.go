@@ -82,7 +82,7 @@ func (p *predictor) Remark() string { return "" }
 
 // Predict implements [inference.Predictor]. An input with a field "question" asks for a part of its text.
 // Texts are grouped by task.
-func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
+func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([][]inference.Answer, error) {
 	xs := make([]text, len(inputs))
 	for i, in := range inputs {
 		var err error
@@ -106,7 +106,7 @@ func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]in
 			chosen[i] = argmax(r)
 		}
 	}
-	out := make([]inference.Answer, len(xs))
+	out := make([][]inference.Answer, len(xs))
 	for number, name := range p.tasks {
 		var group []text
 		var gates [][]float32
@@ -128,7 +128,7 @@ func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]in
 			if routes != nil {
 				certainty = float64(routes[places[k]][number])
 			}
-			out[places[k]] = fields(name, certainty, a)
+			out[places[k]] = []inference.Answer{fields(name, certainty, a)}
 		}
 	}
 	return out, nil

@@ -21,7 +21,7 @@ func (p predictor) TextField() string { return p.config.Data.TextField }
 
 // Predict implements [inference.Predictor]. It returns the label, prob_NAME for the class that is flagged,
 // the threshold, and whether the text was cut to the model's length.
-func (p predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
+func (p predictor) Predict(ctx context.Context, inputs []inference.Input) ([][]inference.Answer, error) {
 	texts := make([]*Encoded, len(inputs))
 	for i, in := range inputs {
 		text, err := in.Text(p.TextField())
@@ -36,13 +36,13 @@ func (p predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inf
 	if err != nil {
 		return nil, err
 	}
-	out := make([]inference.Answer, len(inputs))
+	out := make([][]inference.Answer, len(inputs))
 	v := &p.DecisionRule
 	for i, prob := range probs {
-		out[i] = inference.Answer{
+		out[i] = []inference.Answer{{
 			{Name: "label", Value: p.Label(prob, v.Threshold)}, {Name: "prob_" + v.Positive, Value: prob},
 			{Name: "threshold", Value: v.Threshold}, {Name: "cut", Value: texts[i].Cut},
-		}
+		}}
 	}
 	return out, nil
 }

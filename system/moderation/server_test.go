@@ -426,7 +426,7 @@ func TestPredictor(t *testing.T) {
 	}
 	classifier := k.(predictor).Classifier
 	for i, want := range probabilities(t, classifier, "good idiot", "thanks", strings.Repeat("scam ", 60)) {
-		a := answers[i]
+		a := answers[i][0]
 		if a[1].Name != "prob_rude" || math.Abs(a[1].Value.(float64)-want) > 1e-6 || a[0].Value != classifier.Label(want, classifier.DecisionRule.Threshold) || a[3].Value != (i == 2) {
 			t.Errorf("answer %d is %v, the probability %v", i, a, want)
 		}

@@ -136,7 +136,7 @@ func TestDiagnosisReadsTheDataAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer l.Close()
+				t.Cleanup(l.Close)
 				j := job(classifier(t, rows, micros), examples{l}, 20)
 				if world > 1 {
 					j.Group = g

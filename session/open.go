@@ -47,7 +47,7 @@ func (s *Setup) open(ctx context.Context, c *config.Config, m *system.Model, env
 	case errors.Is(err, syscall.ENOSPC):
 		err = fmt.Errorf("%w\nprepared data goes to %s: make room there, or choose another folder with --data.cache_dir", err, env.Cache)
 	case errors.Is(err, fs.ErrNotExist) && env.Position != nil:
-		err = fmt.Errorf("%w\nif the data has moved, name the new place with --data.source (and --data.validation); it must be the same data", err)
+		err = fmt.Errorf("%w\nif the data has moved, name the new place with --data.source; it must be the same data", err)
 	}
 	return run, err
 }

@@ -154,10 +154,6 @@ func (c change) settled(s *system.System) bool {
 // howDataIsRead lists the settings of data that do not affect its content.
 var howDataIsRead = []string{"data.workers", "data.prefetch", "data.cache_dir", "data.max_record"}
 
-// whereDataIs lists the settings that say where data is. It may have moved; whether it still is what the run
-// has learned from is seen when it is opened (see [system.Env.Continues]).
-var whereDataIs = []string{"data.source", "data.validation"}
-
 // matters reports whether a setting affects what a run learns, or the decision whether that is good enough.
 func (c change) matters() bool {
 	switch section, _, _ := strings.Cut(c.Key, "."); section {
@@ -184,6 +180,10 @@ func cannotResume(dir, out string, list []change) error {
 	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), shell.Path(out))
 }
 
+// dataSource is where the data is that a run learns from. It may have moved; whether it is the same is seen when
+// it is opened (see [system.Env.Continues]).
+const dataSource = "data.source"
+
 // sameRun rejects resuming with an incompatible configuration before anything is touched, and remembers other
 // changes.
 func (r *run) sameRun() error {
@@ -200,7 +200,7 @@ func (r *run) sameRun() error {
 	var settled []change
 	for _, c := range changed(old, r.Config) {
 		switch section, _, _ := strings.Cut(c.Key, "."); {
-		case c.settled(&r.System) && !slices.Contains(whereDataIs, c.Key):
+		case c.settled(&r.System) && c.Key != dataSource:
 			settled = append(settled, c)
 		case section != "hardware" && section != "metrics" && section != "run":
 			r.changed = append(r.changed, c)

@@ -73,49 +73,36 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 			return nil, err
 		}
 	}
-	x, err := s.Load(p, d)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if x != nil {
-			err = errors.Join(err, x.Close())
+	reportTo := func(report func(to *rundir.Dir) error) error {
+		to, err := run.Sub(below)
+		if err != nil {
+			return err
 		}
-	}()
-	if err := loadWeights(x, of.Path); err != nil {
-		return nil, err
+		return errors.Join(report(to), to.Close())
 	}
-	m, err := train.Evaluate(ctx, d.Evaluator, x, 0)
-	if err != nil {
-		return nil, err
+	var unwritten error
+	err = s.use(p, d, of, func(x *engine.Executable) error {
+		m, err := train.Evaluate(ctx, d.Evaluator, x, 0)
+		if err != nil {
+			return err
+		}
+		e = &Evaluation{Metrics: m, Monitor: d.Monitor, Baselines: d.Baselines}
+		if d.Report != nil && s.Model.Examination == nil {
+			unwritten = reportTo(func(to *rundir.Dir) error { return d.Report(ctx, x, of.Update, to) })
+		}
+		return nil
+	})
+	if err != nil || d.Report == nil {
+		return e, err
 	}
-	e = &Evaluation{Metrics: m, Monitor: d.Monitor, Baselines: d.Baselines}
-	if d.Report == nil {
-		return e, nil
+	if s.Model.Examination != nil {
+		unwritten = reportTo(func(to *rundir.Dir) error { return s.examine(ctx, d, of, to) })
 	}
-	if err := s.reportTo(ctx, d, &x, of, run, below); err != nil {
-		return e, fmt.Errorf("the figures are complete, but their reports could not be written: %w", err)
+	if unwritten != nil {
+		return e, fmt.Errorf("the figures are complete, but their reports could not be written: %w", unwritten)
 	}
 	e.Reports = true
 	return e, nil
-}
-
-// reportTo writes the system's reports on a checkpoint to a folder in the run directory. It closes the program
-// x if the model has an examination, because there is memory for only one.
-func (s *Setup) reportTo(ctx context.Context, d *system.Run, x **engine.Executable, of *checkpoint.Chosen, run *rundir.Dir, folder string) (err error) {
-	to, err := run.Sub(folder)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, to.Close()) }()
-	if s.Model.Examination == nil {
-		return d.Report(ctx, *x, of.Update, to)
-	}
-	err = (*x).Close()
-	if *x = nil; err != nil {
-		return err
-	}
-	return s.examine(ctx, d, of, to)
 }
 
 // examine reports on a checkpoint with the model's examination.
@@ -124,12 +111,17 @@ func (s *Setup) examine(ctx context.Context, d *system.Run, of *checkpoint.Chose
 	if err != nil {
 		return err
 	}
+	return s.use(p, d, of, func(x *engine.Executable) error { return d.Report(ctx, x, of.Update, to) })
+}
+
+// use loads a program with the weights of a checkpoint for f, and closes it: there is memory for one at a time.
+func (s *Setup) use(p *engine.Program, d *system.Run, of *checkpoint.Chosen, f func(x *engine.Executable) error) error {
 	x, err := s.Load(p, d)
 	if err != nil {
 		return err
 	}
 	if err = loadWeights(x, of.Path); err == nil {
-		err = d.Report(ctx, x, of.Update, to)
+		err = f(x)
 	}
 	return errors.Join(err, x.Close())
 }

@@ -103,10 +103,8 @@ func (j *Job) synchronize(u int64, data *Update, s *Step) error {
 	if err := j.outerStep(u); err != nil {
 		return err
 	}
-	for _, name := range r.buffers {
-		if err := j.broadcast(name); err != nil {
-			return err
-		}
+	if err := j.shareBuffers(); err != nil {
+		return err
 	}
 	own := ownStep{skipped: j.skippedAlone}
 	if data != nil {

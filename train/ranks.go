@@ -24,7 +24,6 @@ type ranks struct {
 	dist.Group
 	exchange *exchange
 	losses   [][]byte // gathered after an update, by rank
-	buffers  []string // states, other than gradients and losses, that micro-batches change
 }
 
 // Buffered returns the states, other than gradients, that micro-batches change, such as
@@ -60,7 +59,7 @@ func (j *Job) join(ctx context.Context) (*ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ranks{Group: j.Group, exchange: e, losses: make([][]byte, j.Group.World()), buffers: Buffered(p)}
+	r := &ranks{Group: j.Group, exchange: e, losses: make([][]byte, j.Group.World())}
 	for i := range r.losses {
 		r.losses[i] = make([]byte, facts+losses.Type.Bytes())
 	}
@@ -228,8 +227,13 @@ func (j *Job) merge(u *Update, s *Step) error {
 	if err := j.Runner.WriteState(engine.StateLosses, losses); err != nil {
 		return err
 	}
-	for _, name := range r.buffers {
-		if err := j.broadcast(name); err != nil {
+	return j.shareBuffers()
+}
+
+// shareBuffers gives every rank rank 0's states that micro-batches change.
+func (j *Job) shareBuffers() error {
+	for _, t := range j.before {
+		if err := j.broadcast(t.Name); err != nil {
 			return err
 		}
 	}
